@@ -1,0 +1,160 @@
+"""What happened: the events that workflows emit and renderers, run folders and scripts read.
+
+A workflow knows no terminal: it calls a ``Sink`` with events, and whoever wants to show, store or
+count them passes one. Every event turns into a flat JSON object (``as_dict``) for
+``--output json`` and ``events.jsonl``. Nothing here imports anything of ours.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Event:
+    """Base of all events; ``at`` is seconds since the epoch on the controller's clock."""
+
+    kind: ClassVar[str] = "event"
+    at: float = field(default_factory=time.time, kw_only=True)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The event as a JSON object; ``event`` names its kind."""
+        return {"event": self.kind, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Note(Event):
+    """A sentence for people that is worth saying before the end; ``level`` is info or warning."""
+
+    kind: ClassVar[str] = "note"
+    message: str
+    target: str | None = None
+    level: str = "info"
+
+
+@dataclass(frozen=True)
+class TargetFailed(Event):
+    """A target cannot take part; ``status`` is UNREACHABLE or UNUSABLE."""
+
+    kind: ClassVar[str] = "target_failed"
+    target: str
+    status: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Pushed(Event):
+    """A tree lies on a target, or a checkout there is in step; counts are files and bytes sent."""
+
+    kind: ClassVar[str] = "pushed"
+    target: str
+    tree: str | None
+    path: str
+    files_sent: int
+    bytes_sent: int
+    deleted: int = 0
+    dry_run: bool = False
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class JobStarted(Event):
+    """A command was started on a target."""
+
+    kind: ClassVar[str] = "job_started"
+    target: str
+    op: str
+    job: str
+    attempt: int = 1
+
+
+@dataclass(frozen=True)
+class OutputLine(Event):
+    """One line that the command printed, decoded, with terminal escapes made harmless."""
+
+    kind: ClassVar[str] = "output"
+    target: str
+    op: str
+    stream: str  # "stdout" or "stderr"
+    text: str
+
+
+@dataclass(frozen=True)
+class StillRunning(Event):
+    """A job has been silent for a while but its agent answers; ``seconds`` since its start."""
+
+    kind: ClassVar[str] = "still_running"
+    target: str
+    op: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class JobEnded(Event):
+    """A command has really ended. ``status`` is a case status, the worst of the job's records."""
+
+    kind: ClassVar[str] = "job_ended"
+    target: str
+    op: str
+    job: str
+    status: str
+    exit_code: int | None
+    seconds: float
+    message: str | None = None
+    log: str | None = None
+    csv: str | None = None
+    records: str | None = None
+
+
+@dataclass(frozen=True)
+class Merged(Event):
+    """A device's CSV took in this run's rows."""
+
+    kind: ClassVar[str] = "merged"
+    path: str
+    appended: int = 0
+    skipped: int = 0
+    updated: int = 0
+    kept: int = 0
+    withheld: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row(Event):
+    """One line of the result table: a case on a target, or a job without any record."""
+
+    kind: ClassVar[str] = "row"
+    op: str
+    target: str
+    status: str
+    accuracy: str | None = None  # "Yes", "No" or None when not verified
+    dtype: str | None = None
+    shape: str | None = None
+    seconds: float | None = None
+    timer: str | None = None  # "cold_gpu" or "cpu"
+    noise: float | None = None
+    bandwidth_utilisation: float | None = None
+    flags: tuple[str, ...] = ()
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class Summary(Event):
+    """The last event of every command: counts, exit code and where things are."""
+
+    kind: ClassVar[str] = "summary"
+    command: str
+    exit_code: int
+    counts: dict[str, int] = field(default_factory=dict)
+    targets: dict[str, str] = field(default_factory=dict)
+    run: str | None = None
+    folder: str | None = None
+    files: tuple[str, ...] = ()
+    seconds: float | None = None
+    message: str | None = None
+
+
+Sink = Callable[[Event], None]
