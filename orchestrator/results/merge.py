@@ -1,0 +1,232 @@
+"""Records to the store and to the CSVs of their device models.
+
+The store takes every record; a CSV only rows that passed verification everywhere. UNVERIFIED
+cases have no place in a CSV either: a row there is a reference for comparing, and nothing says
+that theirs is right. ``generate`` appends the rows that a file lacks, ``update`` also replaces
+those that are more than 5 % faster. Merging again changes nothing, not even a file's time stamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from orchestrator.events import Merged
+from orchestrator.records import Record, Status
+from orchestrator.results.device_csv import (
+    CASE_ID,
+    GPU_MEDIAN,
+    Column,
+    DeviceTable,
+    Line,
+    Row,
+    parse_seconds,
+)
+from orchestrator.results.files import locked
+from orchestrator.results.model_name import csv_name, model_name
+from orchestrator.results.rows import labels, place, row_of, true_status
+from orchestrator.results.store import Report, add_records, log_report
+
+Mode = Literal["generate", "update"]
+
+MINIMUM_GAIN = 0.05  # of the old time; less is within what the established rules call equal
+
+_BLOCKING = frozenset({Status.FAILED, Status.ERROR, Status.TIMEOUT})
+
+
+@dataclass
+class MergeReport:
+    """What became of one CSV; ``withheld`` names operator, target and status of missing rows."""
+
+    path: Path
+    appended: int = 0
+    skipped: int = 0
+    updated: int = 0
+    kept: int = 0
+    withheld: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def event(self) -> Merged:
+        """The report as the event that renderers show."""
+        return Merged(
+            path=str(self.path),
+            appended=self.appended,
+            skipped=self.skipped,
+            updated=self.updated,
+            kept=self.kept,
+            withheld=tuple(f"{op} on {target}: {status}" for op, target, status in self.withheld),
+        )
+
+
+@dataclass
+class _Model:
+    """What one run has for one device model."""
+
+    rows: list[Row] = field(default_factory=list)
+    withheld: set[tuple[str, str, str]] = field(default_factory=set)
+
+
+def merge(
+    records: Iterable[Record],
+    statistics_dir: Path,
+    mode: Mode = "generate",
+    *,
+    report: Report = log_report,
+) -> list[MergeReport]:
+    """Take ``records`` into ``statistics_dir``; one report per device CSV that they concern.
+
+    The store under ``records/`` comes first, so a full disk at a CSV loses no record. ``report``
+    hears of broken lines (``path:line``). Raises ``TreeError`` when a file cannot be read or
+    written, or is no device CSV; that file is then as it was.
+    """
+    unique = list({record.record_id: record for record in records}.values())
+    add_records(unique, statistics_dir / "records", report=report)
+    reports: dict[str, MergeReport] = {}
+    for run in _runs(unique):
+        for model, content in sorted(_models(run, report).items()):
+            path = statistics_dir / csv_name(model)
+            total = reports.setdefault(model, MergeReport(path))
+            total.withheld += sorted(content.withheld - set(total.withheld))
+            if content.rows:
+                _merge_rows(content.rows, total, mode, report)
+    return list(reports.values())
+
+
+def _runs(records: Sequence[Record]) -> list[list[Record]]:
+    """Records run by run, oldest first; of each job only the last attempt counts."""
+    runs: dict[str, list[Record]] = {}
+    for record in records:
+        runs.setdefault(record.run or "", []).append(record)
+    ordered = sorted(runs.items(), key=lambda run: (min(r.started or "" for r in run[1]), run[0]))
+    return [_last_attempts(run) for _, run in ordered]
+
+
+def _last_attempts(run: Sequence[Record]) -> list[Record]:
+    last: dict[tuple[str, str], int] = {}
+    for record in run:
+        job = (place(record), record.op)
+        last[job] = max(last.get(job, 0), record.attempt or 0)
+    return [record for record in run if (record.attempt or 0) == last[place(record), record.op]]
+
+
+def _case(record: Record) -> tuple[str, ...]:
+    return (record.op, record.case_id) if record.case_id else (record.op, "", *labels(record))
+
+
+def _models(run: Sequence[Record], report: Report) -> dict[str, _Model]:
+    """What of one run goes to which device model, and what is withheld there."""
+    models: dict[str, _Model] = {}
+    cases: dict[tuple[str, tuple[str, ...]], list[Record]] = {}
+    for record in run:
+        status = true_status(record)
+        if record.device is None:
+            continue
+        model = model_name(record.device.name, record.device.kind)
+        if status is Status.PASSED and record.headline is not None:
+            cases.setdefault((model, _case(record)), []).append(record)
+        elif status is Status.PASSED:
+            report(f"{record.op} on {place(record)}: PASSED without a time; it gets no row")
+        elif status in _BLOCKING or status is Status.UNVERIFIED:
+            found = models.setdefault(model, _Model())
+            found.withheld.add((record.op, place(record), status.value))
+    blocking = [record for record in run if true_status(record) in _BLOCKING]
+    for (model, case), passed in sorted(cases.items(), key=lambda item: item[0]):
+        found = models.setdefault(model, _Model())
+        against = [record for record in blocking if _blocks(record, model, case, passed)]
+        if against:
+            found.withheld |= {(r.op, place(r), true_status(r).value) for r in against}
+        else:
+            found.rows.append(row_of(passed))
+    return models
+
+
+def _blocks(bad: Record, model: str, case: tuple[str, ...], passed: Sequence[Record]) -> bool:
+    """Whether a bad record speaks against the row of ``case`` on ``model``.
+
+    One without a device or a case (a job that crashed early) may concern any; but not a case
+    that the same target passed.
+    """
+    if bad.op != case[0]:
+        return False
+    if bad.device is not None and model_name(bad.device.name, bad.device.kind) != model:
+        return False
+    if bad.case_id is not None:
+        return (bad.op, bad.case_id) == case
+    return place(bad) not in {place(record) for record in passed}
+
+
+def _merge_rows(rows: Sequence[Row], total: MergeReport, mode: Mode, report: Report) -> None:
+    with locked(total.path):
+        table = DeviceTable.read(total.path)
+        for line in table.rejected:
+            report(
+                f"{total.path}:{line.number}: {line.reason}; kept aside in {table.rejected_path}"
+            )
+        index = _Index(table, rows)
+        for row in rows:
+            old = index.find(row)
+            if old is None:
+                table.append(row)
+                total.appended += 1
+            elif mode == "generate":
+                total.skipped += 1
+            elif _better(table, old, row):
+                table.replace(old, row)
+                total.updated += 1
+            else:
+                total.kept += 1
+        table.write()
+
+
+def _old_key(cells: Sequence[str]) -> tuple[str, ...]:
+    """The key of rows without ``case_id``: the device's model, not its index."""
+    labelled = (cells[Column.OP], cells[Column.DTYPE], cells[Column.SHAPE])
+    return (cells[Column.OP_NAME], model_name(cells[Column.DEVICE_NAME]), *labelled)
+
+
+class _Index:
+    """Finds the line of a row, as the file was before this merge."""
+
+    def __init__(self, table: DeviceTable, new: Sequence[Row]) -> None:
+        self._full: dict[tuple[str, ...], Line] = {}
+        self._old: dict[tuple[str, ...], Line] = {}
+        self._any: dict[tuple[str, ...], Line] = {}
+        for line in table.lines:
+            key, case = _old_key(line.cells), table.extra(line, CASE_ID)
+            self._any.setdefault(key, line)
+            if case:
+                self._full.setdefault((*key, case), line)
+            else:
+                self._old.setdefault(key, line)
+        # Cases of a sweep may share an old key: which of them an old row is cannot be told.
+        shared: dict[tuple[str, ...], set[str]] = {}
+        for row in new:
+            shared.setdefault(_old_key(row.cells), set()).add(row.extra.get(CASE_ID, ""))
+        self._ambiguous = {key for key, cases in shared.items() if len(cases) > 1}
+
+    def find(self, row: Row) -> Line | None:
+        key, case = _old_key(row.cells), row.extra.get(CASE_ID, "")
+        if not case:
+            return self._old.get(key) or self._any.get(key)
+        full = self._full.get((*key, case))
+        if full is None and key not in self._ambiguous:
+            return self._old.get(key)
+        return full
+
+
+def _better(table: DeviceTable, old: Line, new: Row) -> bool:
+    """Whether ``new`` is more than 5 % faster than ``old`` by one timer that both have."""
+    if table.extra(old, CASE_ID) and not new.extra.get(CASE_ID):
+        return False  # it would put a row of unknown identity in the place of a known one
+    pairs = [
+        (table.extra(old, GPU_MEDIAN), new.extra.get(GPU_MEDIAN, "")),
+        (old.cells[Column.GPU_TIME], new.cells[Column.GPU_TIME]),
+    ]
+    if not any(cell for pair in pairs for cell in pair):  # a CPU: no GPU time on either side
+        pairs = [(old.cells[Column.CPU_TIME], new.cells[Column.CPU_TIME])]
+    for before, after in pairs:
+        old_time, new_time = parse_seconds(before), parse_seconds(after)
+        if old_time and new_time:
+            return (old_time - new_time) / old_time > MINIMUM_GAIN
+    return False

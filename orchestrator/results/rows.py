@@ -1,0 +1,118 @@
+"""Records of one case on several hosts to one CSV row.
+
+Every number is the median over the records, column by column; accuracy is that of the worst. On a
+CPU there is no GPU time and its cells stay empty.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from orchestrator.records import Record, Status
+from orchestrator.results.device_csv import CASE_ID, GPU_MEDIAN, REPEAT_SPREAD, REPEATS, Row
+
+# Summaries with a column of their own among the established ones.
+_PLACED = frozenset({"Acc_Pass", "Cos_Dist", "Op", "dtype", "Shape"})
+
+_Number = float | int | None
+
+
+def place(record: Record) -> str:
+    """The target or host that a record came from, for messages."""
+    return record.target or record.host or "local"
+
+
+def true_status(record: Record) -> Status:
+    """The status that a record's own content allows: PASSED needs a verification that passed."""
+    if record.status is not Status.PASSED:
+        return record.status
+    if record.verification is None:
+        return Status.UNVERIFIED
+    return Status.PASSED if record.verification.passed else Status.FAILED
+
+
+def labels(record: Record) -> tuple[str, str, str]:
+    """The cells ``Op``, ``dtype`` and ``Shape`` of a record."""
+    op, dtype, shape = (_text(record.summaries.get(name)) for name in ("Op", "dtype", "Shape"))
+    return op, dtype, shape
+
+
+def row_of(records: Sequence[Record]) -> Row:
+    """One row from PASSED records of one case on one device model.
+
+    Raises ``ValueError`` for no records, or one that did not pass or has no device: such a row
+    must not exist.
+    """
+    if not records or any(true_status(record) is not Status.PASSED for record in records):
+        raise ValueError("a row needs records, all of them PASSED")
+    ordered = sorted(records, key=lambda record: (place(record), record.record_id))
+    first = ordered[0]
+    devices = [record.device for record in ordered if record.device is not None]
+    if len(devices) != len(ordered):
+        raise ValueError("a row needs a device")
+
+    def median(value: Callable[[Record], _Number]) -> str:
+        return number_cell(_median(value(record) for record in ordered))
+
+    def timer(name: str, field: str) -> str:
+        return median(lambda record: getattr(getattr(record.timers, name), field, None))
+
+    # An engine without GPU timers took its samples with the CPU's.
+    sampled = "cpu" if all(record.timers.cold_gpu is None for record in ordered) else "cold_gpu"
+    cells = (
+        _text(first.op),
+        str(min(device.index for device in devices)),
+        _text(devices[0].name),
+        "Yes",
+        _worst_distance(ordered),
+        *labels(first),
+        timer(sampled, "samples"),
+        timer("cpu", "mean"),
+        timer("cpu", "noise"),
+        timer("cold_gpu", "mean"),
+        timer("cold_gpu", "noise"),
+        median(lambda record: record.rates.elements_per_second),
+        median(lambda record: record.rates.bytes_per_second),
+        median(lambda record: record.rates.bandwidth_utilisation),
+        timer("batch_gpu", "samples"),
+        timer("batch_gpu", "mean"),
+    )
+    extra = {
+        GPU_MEDIAN: timer("cold_gpu", "median"),
+        REPEATS: median(lambda record: record.repeats),
+        REPEAT_SPREAD: median(lambda record: record.repeat_spread),
+        CASE_ID: first.case_id or "",
+    }
+    for name, value in first.summaries.items():
+        if name not in _PLACED and name not in extra:
+            extra[name] = _text(value)
+    return Row(cells, extra)
+
+
+def number_cell(value: _Number) -> str:
+    """A number as the established files write it; empty when it is unknown or not finite."""
+    return "" if value is None or not math.isfinite(value) else repr(value)
+
+
+def _median(values: Iterable[_Number]) -> _Number:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known:
+        return None
+    middle = statistics.median(known)
+    return round(middle) if all(isinstance(value, int) for value in known) else middle
+
+
+def _worst_distance(records: Sequence[Record]) -> str:
+    metrics = [record.verification.metrics for record in records if record.verification]
+    known = [metric.get("one_minus_cosine") for metric in metrics]
+    # Rounding lets a cosine exceed 1: a distance is as bad as it is far from zero.
+    worst = max((value for value in known if value is not None), key=abs, default=None)
+    return "" if worst is None else f"{worst:.2e}"
+
+
+def _text(value: Any) -> str:
+    # A lone surrogate has no UTF-8, and in a file it would pass for a byte that was not UTF-8.
+    return "" if value is None else str(value).encode("utf-8", "replace").decode("utf-8")
