@@ -15,6 +15,8 @@ from typing import Literal
 TransportName = Literal["local", "ssh", "openssh", "scripted"]
 HostKeyPolicy = Literal["accept-new", "strict"]
 
+NONE = "none"  # how the file and selections write "no container", "no env script", "no limit"
+
 
 @dataclass(frozen=True)
 class Host:

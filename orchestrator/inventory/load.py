@@ -1,0 +1,165 @@
+"""Find and read ``inventory.yaml``: ``find_inventory()`` and ``load()``.
+
+Every mistake in the file is a ConfigError of one sentence with ``path:line``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from orchestrator.errors import ConfigError
+from orchestrator.inventory.document import Document, Place, read_document
+from orchestrator.inventory.model import Inventory
+from orchestrator.inventory.resolve import resolve
+from orchestrator.inventory.schema import (
+    SECRET_KEY,
+    ContainerEntry,
+    GroupEntry,
+    InventoryFile,
+    Settings,
+    Strict,
+    SuiteEntry,
+    SuitesEntry,
+    TimeoutsEntry,
+)
+from orchestrator.inventory.spelling import near, unknown
+
+FILE_NAME = "inventory.yaml"
+VARIABLE = "MXFLEET_INVENTORY"
+
+_MODELS: dict[str, type[Strict]] = {
+    "timeouts": TimeoutsEntry,
+    "suites": SuitesEntry,
+    "mcoplib": SuiteEntry,
+    "halops": SuiteEntry,
+}
+_WANTED = {
+    "model_type": "a mapping (`key: value` lines)",
+    "model_attributes_type": "a mapping (`key: value` lines)",
+    "dict_type": "a mapping (`key: value` lines)",
+    "tuple_type": "a list",
+    "string_type": "text",
+}
+
+
+def find_inventory(explicit: Path | None = None, *, start: Path | None = None) -> Path:
+    """The inventory to use: ``explicit`` (``--inventory``), else ``MXFLEET_INVENTORY``, else
+    ``inventory.yaml`` in ``start`` (default: the current folder) or the nearest folder above.
+
+    What is named is returned as it is (``load`` says what is wrong with it); ConfigError when
+    nothing is named and nothing found.
+    """
+    if explicit is not None:
+        return explicit
+    named = os.environ.get(VARIABLE)
+    if named:
+        return Path(named).expanduser()
+    here = (start or Path.cwd()).absolute()
+    for folder in (here, *here.parents):
+        candidate = folder / FILE_NAME
+        if candidate.is_file():
+            return candidate
+    raise ConfigError(
+        f"there is no {FILE_NAME} here or in a folder above",
+        where=str(here),
+        hint="lay out a working folder with `mxfleet init`, "
+        f"or name an inventory with --inventory or {VARIABLE}",
+    )
+
+
+def load(path: Path) -> Inventory:
+    """Read an inventory file and resolve it: no default is left to look up.
+
+    Raises ConfigError with ``path:line`` for everything that is wrong with the file.
+    """
+    document = read_document(path)
+    try:
+        file = InventoryFile.model_validate(document.data)
+    except ValidationError as error:
+        raise _explain(document, error) from None
+    return resolve(document, file)
+
+
+def _explain(document: Document, error: ValidationError) -> ConfigError:
+    """The topmost mistake of the file, and how many more there are."""
+    problems = []
+    for detail in error.errors(include_url=False):
+        at = tuple(part for part in detail["loc"] if part != "[key]")
+        line = document.lines.get(at, 0)
+        problems.append((line, at, detail))
+    line, at, detail = min(problems, key=lambda problem: problem[0] or 1)
+    message, hint = _sentence(at, detail, on_key="[key]" in detail["loc"])
+    if len(problems) > 1:
+        more = f"{len(problems) - 1} more after this one"
+        hint = f"{hint} ({more})" if hint else more
+    return ConfigError(message, where=document.where(at), hint=hint)
+
+
+def _sentence(at: Place, detail: Mapping[str, Any], *, on_key: bool) -> tuple[str, str | None]:
+    kind, value, key = detail["type"], detail["input"], str(at[-1]) if at else ""
+    name = f'"{at[-2]}", item {at[-1] + 1}' if at and isinstance(at[-1], int) else f'"{key}"'
+    if kind == "extra_forbidden":
+        return _unknown_key(at, key)
+    if kind == "missing":
+        return f"{name} is missing{_inside(at)}", None
+    if kind == "too_short":
+        return f"{name} is empty{_inside(at)}", "name at least one" if key == "hosts" else None
+    if kind == "literal_error":
+        allowed = [
+            word.strip("' ") for word in detail["ctx"]["expected"].replace("or", ",").split(",")
+        ]
+        guess = near(str(value), allowed)
+        if guess:
+            return f'{name} cannot be "{value}", did you mean "{guess}"?', None
+        return f'{name} cannot be "{value}"', f"it can be {', '.join(allowed)}"
+    if value is None and not on_key:
+        return f"{name} has no value", "remove the line or give it one"
+    if kind == "value_error":
+        shown = f'"{key}"' if on_key else f"{name} cannot be {_shown(value)}"
+        return f"{shown}: {detail['ctx']['error']}", None
+    if kind in _WANTED:
+        return f"{name} has to be {_WANTED[kind]}, not {_kind(value)}", None
+    return f"{name}: {detail['msg']}", None
+
+
+def _unknown_key(at: Place, key: str) -> tuple[str, str | None]:
+    if SECRET_KEY.search(key):
+        return (
+            f'"{key}": secrets do not belong into the inventory',
+            "use ssh-agent, or name a key file with `identity_file`",
+        )
+    model = _model_at(at[:-1])
+    if model is ContainerEntry and key in Settings.model_fields:
+        return f'"{key}" belongs to the host, not to a container', "move it to the host"
+    return unknown("key", key, model.model_fields)
+
+
+def _model_at(at: Place) -> type[Strict]:
+    if not at:
+        return InventoryFile
+    if at[-1] in _MODELS and len(at) > (1 if at[0] == "defaults" else 2):
+        return _MODELS[str(at[-1])]
+    if isinstance(at[-1], int):
+        return ContainerEntry
+    return GroupEntry if at[0] == "groups" else Settings
+
+
+def _inside(at: Place) -> str:
+    return f' in "{at[-2]}"' if len(at) > 1 else ""
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if not isinstance(value, str) else f'"{value}"'
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _kind(value: Any) -> str:
+    kinds = {dict: "a mapping", list: "a list", str: "text", bool: "a truth value"}
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return "a number"
+    return kinds.get(type(value), "nothing")

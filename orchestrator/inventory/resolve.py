@@ -1,0 +1,267 @@
+"""From the checked file to hosts and targets: ranges expanded, groups filled, settings merged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import ConfigError
+from orchestrator.inventory.document import Document, Place
+from orchestrator.inventory.model import NONE, Host, Inventory, SuiteSettings, Target, Timeouts
+from orchestrator.inventory.nodeset import ALL, MAX_NODES, NodeSetError, evaluate, expand, split
+from orchestrator.inventory.schema import HOST_NAME, InventoryFile, Settings
+from orchestrator.inventory.spelling import unknown
+
+_TREE_ENV_SCRIPT = "../env/env.sh"
+_CHECKOUT_ENV_SCRIPT = "../env.sh"
+_SSH_ONLY = (
+    "address",
+    "port",
+    "user",
+    "identity_file",
+    "ssh_config",
+    "host_keys",
+    "connect_timeout",
+    "options",
+)
+
+Layer = dict[str, Any]
+
+
+def resolve(document: Document, file: InventoryFile) -> Inventory:
+    """Resolve a checked file; ConfigError names the line of what does not go together."""
+    _check_pairs(document, file)
+    keys = _host_keys(document, file)
+    groups = _groups(document, file, tuple(keys))
+    layers: dict[str, list[Layer]] = {
+        key: [entry.model_dump(exclude_unset=True)] for key, entry in file.hosts.items()
+    }
+    defaults = file.defaults.model_dump(exclude_unset=True)
+    group_layers = {
+        name: group.model_dump(exclude_unset=True, exclude={"hosts"})
+        for name, group in file.groups.items()
+    }
+    memberships: dict[str, list[str]] = {name: [] for name in keys}
+    for group, members in groups.items():
+        for name in members:
+            memberships[name].append(group)
+
+    merged_once: dict[tuple[str, ...], Layer] = {}
+    hosts: dict[str, Host] = {}
+    targets: list[Target] = []
+    folder = document.path.absolute().parent
+    for name, key in keys.items():
+        signature = (key, *memberships[name])
+        if signature not in merged_once:
+            stack = [defaults, *(group_layers[group] for group in memberships[name]), *layers[key]]
+            merged_once[signature] = _merge(stack)
+        settings = merged_once[signature]
+        hosts[name] = _host(name, settings, folder)
+        targets.extend(_targets(hosts[name], settings))
+    return Inventory(document.path.absolute(), hosts, tuple(targets), groups)
+
+
+def _check_pairs(document: Document, file: InventoryFile) -> None:
+    """Refuse keys that exclude each other where they stand side by side."""
+    places: list[tuple[Place, Settings]] = [(("defaults",), file.defaults)]
+    places += [(("groups", name), group) for name, group in file.groups.items()]
+    places += [(("hosts", name), host) for name, host in file.hosts.items()]
+    for at, entry in places:
+        said = entry.model_fields_set
+        if {"container", "containers"} <= said:
+            raise ConfigError(
+                '"container" and "containers" stand side by side',
+                where=document.where((*at, "containers")),
+                hint="keep one of them",
+            )
+        idle = [key for key in _SSH_ONLY if key in said]
+        if at[0] == "hosts" and "transport" in said and entry.transport == "local" and idle:
+            raise ConfigError(
+                f'"{idle[0]}" means nothing with `transport: local`',
+                where=document.where((*at, idle[0])),
+                hint="remove one of the two",
+            )
+        names = [container.name for container in entry.containers]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise ConfigError(
+                    f'the container "{name}" stands twice',
+                    where=document.where((*at, "containers", index)),
+                    hint="remove one of the two",
+                )
+
+
+def _host_keys(document: Document, file: InventoryFile) -> dict[str, str]:
+    """Every host name with the key of the file that it comes from, in the file's order."""
+    found: dict[str, str] = {}
+    for key in file.hosts:
+        where = document.where(("hosts", key))
+        try:
+            operands = split(key)
+            if any(operator != "," for operator, _ in operands):
+                raise NodeSetError(f'"{key}" is no name or range')
+            names = [name for _, operand in operands for name in expand(operand)]
+        except NodeSetError as error:
+            raise ConfigError(str(error), where=where) from None
+        for name in names:
+            _check_host_name(name, where)
+            if name in found:
+                raise ConfigError(
+                    f'the host "{name}" stands twice',
+                    where=where,
+                    hint=f"it also comes from {document.where(('hosts', found[name]))}; "
+                    "settings for some hosts of a range go into a group",
+                )
+            found[name] = key
+        if len(found) > MAX_NODES:
+            raise ConfigError(f"there are more than {MAX_NODES} hosts", where=where)
+    return found
+
+
+def _check_host_name(name: str, where: str) -> None:
+    if name.startswith("@"):
+        raise ConfigError(
+            f'"{name}" is a group, not a host', where=where, hint="groups are set under `groups:`"
+        )
+    if not HOST_NAME.fullmatch(name) or len(name) > 253:
+        raise ConfigError(
+            f'"{name[:60]}" cannot be a host\'s name',
+            where=where,
+            hint="use ASCII letters, digits, `_`, `.` and `-`; what to connect to goes into "
+            "`address:`, the login into `user:`, the port into `port:`",
+        )
+
+
+def _groups(
+    document: Document, file: InventoryFile, hosts: tuple[str, ...]
+) -> dict[str, tuple[str, ...]]:
+    everything = set(hosts)
+    done: dict[str, set[str]] = {}
+    open_: list[str] = []
+
+    def members(name: str) -> set[str]:
+        if name in done:
+            return done[name]
+        where = document.where(("groups", name))
+        if name in open_:
+            ring = " -> ".join([*open_[open_.index(name) :], name])
+            raise ConfigError(f"the groups contain each other: {ring}", where=where)
+        if len(open_) > 50:
+            raise ConfigError("the groups are nested too deeply", where=where)
+        open_.append(name)
+        result: set[str] = set()
+        for text in file.groups[name].hosts:
+            at = document.where(("groups", name, "hosts"))
+            try:
+                result |= evaluate(text, partial(operand, where=at), everything)
+            except NodeSetError as error:
+                raise ConfigError(str(error), where=at) from None
+        open_.pop()
+        done[name] = result
+        return result
+
+    def operand(text: str, where: str) -> set[str]:
+        found: set[str] = set()
+        is_group = text.startswith("@")
+        for name in expand(text.removeprefix("@")):
+            if is_group and name in ALL:
+                found |= everything
+            elif is_group and name in file.groups:
+                found |= members(name)
+            elif not is_group and name in everything:
+                found.add(name)
+            else:
+                kind = "group" if is_group else "host"
+                message, hint = unknown(kind, name, file.groups if is_group else everything)
+                raise ConfigError(message, where=where, hint=hint)
+        return found
+
+    for name in file.groups:
+        where = document.where(("groups", name))
+        if name in ALL or not HOST_NAME.fullmatch(name):
+            raise ConfigError(
+                f'"{name}" cannot be a group\'s name',
+                where=where,
+                hint="@all always means every host"
+                if name in ALL
+                else "use ASCII letters, digits, `_`, `.` and `-`, without the @",
+            )
+    sets = {name: members(name) for name in file.groups}
+    return {name: tuple(host for host in hosts if host in found) for name, found in sets.items()}
+
+
+def _merge(layers: list[Layer]) -> Layer:
+    """Later layers win; mappings merge key by key, lists and single values replace."""
+    result: Layer = {}
+    for layer in layers:
+        if "container" in layer or "containers" in layer:
+            result.pop("container", None)
+            result.pop("containers", None)
+        for key, value in layer.items():
+            old = result.get(key)
+            if isinstance(value, Mapping) and isinstance(old, Mapping):
+                value = _merge([dict(old), dict(value)])
+            result[key] = value
+    return result
+
+
+def _host(name: str, settings: Layer, folder: Path) -> Host:
+    known: Layer = {
+        key: settings[key]
+        for key in ("transport", "address", "port", "user", "host_keys", "connect_timeout")
+        if key in settings
+    }
+    for key in ("identity_file", "ssh_config"):
+        if key in settings:
+            known[key] = folder / Path(settings[key]).expanduser()
+    if "host_python" in settings:
+        known["python"] = tuple(settings["host_python"])
+    return Host(name=name, options=settings.get("options", {}), **known)
+
+
+def _targets(host: Host, settings: Layer) -> list[Target]:
+    containers = settings.get("containers") or ({"name": settings.get("container", NONE)},)
+    targets = []
+    for container in containers:
+        own = _merge([settings, {key: container[key] for key in container if key != "name"}])
+        name = host.name if len(containers) == 1 else f"{host.name}:{container['name']}"
+        targets.append(_target(name, host, container["name"], own))
+    return targets
+
+
+def _target(name: str, host: Host, container: str, settings: Layer) -> Target:
+    workdir = _none(settings.get("workdir"))
+    env_script = settings.get("env_script", _CHECKOUT_ENV_SCRIPT if workdir else _TREE_ENV_SCRIPT)
+    plain = {
+        key: settings[key]
+        for key in (
+            "store",
+            "python",
+            "env",
+            "path",
+            "ld_library_path",
+            "docker_command",
+            "docker_user",
+            "gpus",
+            "model",
+        )
+        if key in settings
+    }
+    return Target(
+        name=name,
+        host=host,
+        container=_none(container),
+        workdir=workdir,
+        env_script=_none(env_script),
+        timeouts=Timeouts(**settings.get("timeouts", {})),
+        suites={
+            suite: SuiteSettings(**values) for suite, values in settings.get("suites", {}).items()
+        },
+        **plain,
+    )
+
+
+def _none(value: str | None) -> str | None:
+    return None if value == NONE else value

@@ -1,0 +1,82 @@
+"""Choose targets: ``--hosts`` takes names, ranges, groups, containers and set operators."""
+
+from __future__ import annotations
+
+from orchestrator.errors import UsageError
+from orchestrator.inventory.model import NONE, Inventory, Target
+from orchestrator.inventory.nodeset import ALL, NodeSetError, evaluate, expand
+from orchestrator.inventory.spelling import unknown
+
+
+def select(inventory: Inventory, pattern: str | None = None) -> tuple[Target, ...]:
+    """The targets that a pattern means, in the inventory's order; None means all of them.
+
+    ``c500-[01-04],@h200`` names hosts, ``c500-01:sglang`` or ``@c500:sglang`` containers on them;
+    ``,`` ``&`` ``!`` ``^`` work from left to right. Raises UsageError for unknown names and for
+    a selection that is empty.
+    """
+    if pattern is None:
+        return inventory.targets
+    chooser = _Chooser(inventory)
+    try:
+        chosen = evaluate(pattern, chooser.operand, {target.name for target in inventory.targets})
+    except NodeSetError as error:
+        raise UsageError(str(error), hint=_HINT) from None
+    if not chosen:
+        raise UsageError(f'"{pattern}" selects no target', hint="`mxfleet hosts` lists all of them")
+    return tuple(target for target in inventory.targets if target.name in chosen)
+
+
+_HINT = "write for example c500-[01-04],@h200 or c500-01:sglang"
+
+
+class _Chooser:
+    """Gives the names of the targets that a single operand means."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.groups = inventory.groups
+        self.places: dict[str, dict[str, str]] = {}  # host -> container -> target
+        for target in inventory.targets:
+            containers = self.places.setdefault(target.host.name, {})
+            containers[target.container or NONE] = target.name
+
+    def operand(self, text: str) -> set[str]:
+        head, colon, tail = text.partition(":")
+        hosts = self._hosts(head)
+        if not colon:
+            return {name for host in hosts for name in self.places[host].values()}
+        wanted = expand(tail)
+        found: set[str] = set()
+        for container in wanted:
+            having = [host for host in hosts if container in self.places[host]]
+            # A group may hold hosts without the container; a host that is named may not.
+            if not having or (len(having) < len(hosts) and not head.startswith("@")):
+                lacking = next((host for host in hosts if host not in having), head)
+                known = {name for host in hosts for name in self.places[host]}
+                message, hint = unknown("container", container, known - {container})
+                raise UsageError(message, where=f"{lacking}:{container}", hint=hint)
+            found |= {self.places[host][container] for host in having}
+        return found
+
+    def _hosts(self, text: str) -> list[str]:
+        if not text:
+            raise NodeSetError("a host or @group is missing before the colon")
+        if not text.startswith("@"):
+            names = expand(text)
+            for name in names:
+                if name not in self.places:
+                    message, hint = unknown("host", name, self.places)
+                    if name in self.groups:
+                        message, hint = f'"{name}" is a group', f"write it as @{name}"
+                    raise UsageError(message, hint=hint)
+            return names
+        names = []
+        for group in expand(text[1:]):
+            if group in ALL:
+                names += list(self.places)
+            elif group in self.groups:
+                names += self.groups[group]
+            else:
+                message, hint = unknown("group", f"@{group}", [f"@{name}" for name in self.groups])
+                raise UsageError(message, hint=hint)
+        return list(dict.fromkeys(names))

@@ -1,0 +1,28 @@
+"""What a misspelt word was probably meant to be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+
+def near(word: str, known: Collection[str]) -> str | None:
+    """The known word nearest to ``word``, or None when none is near."""
+    from difflib import get_close_matches
+
+    if len(word) > 100 or len(known) > 5000:  # quadratic beyond any use
+        return None
+    folded = {name.lower(): name for name in known}
+    found = get_close_matches(word.lower(), list(folded), n=1, cutoff=0.6)
+    return folded[found[0]] if found else None
+
+
+def unknown(kind: str, word: str, known: Collection[str]) -> tuple[str, str | None]:
+    """Message and hint for an unknown word: the near spelling, else what there is."""
+    shown = word if len(word) <= 80 else word[:77] + "..."
+    message = f'unknown {kind} "{shown}"'
+    guess = near(word, known)
+    if guess is not None:
+        return f'{message}, did you mean "{guess}"?', None
+    some = sorted(known)[:12]
+    more = ", ..." if len(known) > len(some) else ""
+    return message, f"known: {', '.join(some)}{more}" if some else None
