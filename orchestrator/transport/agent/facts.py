@@ -1,0 +1,148 @@
+"""What a target is: its python and what that python can import, devices, disk, clock.
+
+The questions about packages are asked of the job's own python after its env script, in a process
+of its own: importing torch into the agent would take seconds and could touch the device.
+"""
+
+import json
+import os
+import platform
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from typing import Any, Dict, List
+
+from .files import AgentError, disk_of
+from .jobs import refusal, shell_command
+from .proc import COOKIE, KEEP, end_tree, spawn
+
+PROBE_SECONDS = 90.0
+
+# Runs on the job's python, whatever its version; prints one JSON line after a mark.
+PROBE = r"""
+import json, sys
+facts = {"version": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable}
+try:
+    from importlib import metadata
+    from importlib.util import find_spec
+except ImportError:
+    metadata = find_spec = None
+def version(name):
+    try:
+        return metadata.version(name)
+    except Exception:
+        return None
+if metadata:
+    facts["nvbench"] = [{"package": n, "version": version(n)}
+                        for n in ("cuda-bench", "mxbench") if version(n)]
+    facts["libraries"] = {}
+    for name in ("mcoplib", "sgl_kernel", "vllm", "flashinfer", "flash_attn", "halops", "deep_gemm"):
+        try:
+            found = find_spec(name)
+        except Exception:
+            found = None
+        if found is not None:
+            facts["libraries"][name] = version(name) or version(name.replace("_", "-"))
+try:
+    import torch
+    facts["torch"] = {"version": torch.__version__, "cuda": torch.version.cuda}
+    devices = []
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            found = torch.cuda.get_device_properties(index)
+            uuid = getattr(found, "uuid", None)
+            devices.append({"index": index, "name": found.name, "memory": found.total_memory,
+                            "uuid": None if uuid is None else "GPU-%s" % uuid})
+    facts["devices"] = devices
+except Exception as error:
+    facts["torch"] = None
+    facts["torch_error"] = "%s: %s" % (type(error).__name__, error)
+sys.stdout.write("\nmxfleet-facts:" + json.dumps(facts) + "\n")
+"""
+
+
+def gather(spec: Dict[str, Any], store: str) -> Dict[str, Any]:
+    """All facts of a target; what could not be learned is in ``problems``, one sentence each."""
+    facts = {
+        "host": socket.gethostname(),
+        "system": "%s %s %s" % (platform.system(), platform.release(), platform.machine()),
+        "user": pwd.getpwuid(os.geteuid()).pw_name if _known_user() else str(os.geteuid()),
+        "agent_python": platform.python_version(),
+        "clock": time.time(),
+        "store": {"path": store, "disk": disk_of(store)},
+        "problems": [],
+    }  # type: Dict[str, Any]
+    cwd = spec.get("workdir")
+    if cwd is not None:
+        if os.path.isdir(cwd):
+            facts["workdir"] = {
+                "path": cwd,
+                "writable": os.access(cwd, os.W_OK),
+                "established": os.path.isfile(os.path.join(cwd, spec["script"])),
+                "disk": disk_of(cwd),
+            }
+        else:
+            facts["problems"].append("the workdir %s does not exist here" % cwd)
+            cwd = None
+    if cwd is None:
+        # The env script of a tree comes with the tree: before a push there is none to source.
+        spec = dict(spec, env_script=None)
+        cwd = store
+    try:
+        answer = _ask_python(spec, cwd)
+        facts["problems"] += answer.pop("problems")
+        facts.update(answer)
+    except AgentError as error:
+        facts["problems"].append(error.message + ("; " + error.hint if error.hint else ""))
+    return facts
+
+
+def _known_user() -> bool:
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return True
+
+
+def _ask_python(spec: Dict[str, Any], cwd: str) -> Dict[str, Any]:
+    folder = tempfile.mkdtemp(prefix="mxfleet-facts-")
+    try:
+        asked = dict(spec, job="facts-%d" % os.getpid(), argv=["-c", PROBE])
+        words, env = shell_command(asked, cwd, folder)
+        child = spawn(
+            words,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            try:
+                output = child.communicate(timeout=PROBE_SECONDS)[0].decode("utf-8", "replace")
+            except subprocess.TimeoutExpired:
+                raise AgentError("python", "%s did not answer within %d s" % (spec["python"], 90))
+        finally:
+            end_tree(env[COOKIE], child.pid, 0.5, 3.0)
+            child.wait()
+            KEEP.discard(child.pid)
+        refused = refusal(folder, asked, cwd)
+        if refused is not None:
+            raise refused
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    answer = output.rpartition("\nmxfleet-facts:")[2].split("\n")[0]
+    try:
+        value = json.loads(answer)
+    except ValueError:
+        lines = [line for line in output.splitlines() if line.strip()]  # type: List[str]
+        raise AgentError("python", "%s failed: %s" % (spec["python"], (lines or ["no output"])[-1]))
+    devices = value.pop("devices", None)
+    problems = []
+    if value.get("torch") is None:
+        problems.append("torch cannot be imported: %s" % value.pop("torch_error", "unknown"))
+    return {"python": value, "devices": devices, "problems": problems}

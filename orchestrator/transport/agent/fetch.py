@@ -1,0 +1,65 @@
+"""Send files of a job back: its records, its CSV and, on request, its output."""
+
+import json
+import os
+import time
+from typing import Any, Callable, Dict, List
+
+from .files import remove_quietly
+from .jobs import JOB_NAME, job_folder
+from .wire import CHUNK
+
+RESULT_FILES = ("records.jsonl", "result.csv")
+KEEP_JOBS = 200
+KEEP_JOB_DAYS = 14.0
+
+
+def send_files(
+    folder: str,
+    names: List[str],
+    announce: Callable[[Dict[str, Any]], None],
+    data: Callable[[bytes], None],
+) -> None:
+    """Send each existing file: an announcement with its size, then exactly that many bytes."""
+    for name in names:
+        try:
+            stream = open(os.path.join(folder, name), "rb")
+        except OSError:
+            continue
+        with stream:
+            size = os.fstat(stream.fileno()).st_size
+            announce({"type": "file", "name": name, "size": size})
+            while size:
+                part = stream.read(min(size, CHUNK))
+                if not part:
+                    # Shortened while it was read: the receiver has to get what was announced.
+                    part = b"\n" * min(size, CHUNK)
+                size -= len(part)
+                data(part)
+
+
+def job_status(store: str, job: str) -> Dict[str, Any]:
+    """What a job's folder says: absent, running (or cut off), or how it ended."""
+    folder = job_folder(store, job)
+    if not os.path.isdir(folder):
+        return {"state": "absent"}
+    try:
+        with open(os.path.join(folder, "status.json"), "rb") as stream:
+            return {"state": "ended", "outcome": json.loads(stream.read().decode("ascii"))}
+    except (OSError, ValueError):
+        return {"state": "unfinished"}
+
+
+def collect_jobs(store: str) -> int:
+    """Remove the folders of jobs beyond the latest ``KEEP_JOBS`` and older than the limit."""
+    root = os.path.join(store, "jobs")
+    found = []
+    for name in os.listdir(root) if os.path.isdir(root) else ():
+        if JOB_NAME.match(name):
+            found.append((os.path.getmtime(os.path.join(root, name)), name))
+    gone = 0
+    for changed, name in sorted(found, reverse=True)[KEEP_JOBS:]:
+        if time.time() - changed > KEEP_JOB_DAYS * 86400.0:
+            remove_quietly(os.path.join(root, name))
+            gone += 1
+    return gone

@@ -1,0 +1,181 @@
+"""Files on the target: hashing, safe names, whole-file writes, and who owns what is written."""
+
+import errno
+import hashlib
+import os
+import shutil
+import stat
+from typing import Any, Dict, Iterator, NamedTuple, Optional
+
+from .wire import CHUNK
+
+
+class AgentError(Exception):
+    """Something the controller should tell the user; ``kind`` selects how it is reported."""
+
+    def __init__(self, kind: str, message: str, hint: Optional[str] = None) -> None:
+        super(AgentError, self).__init__(message)
+        self.kind = kind
+        self.message = message
+        self.hint = hint
+
+
+class Entry(NamedTuple):
+    """A file or symbolic link of a tree; ``path`` is relative with forward slashes."""
+
+    path: str
+    mode: int  # 0o644 or 0o755
+    size: int
+    sha256: str  # of the content; of the link's destination for a link
+    link: Optional[str]
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Entry":
+        entry = cls(*value)
+        check_relative(entry.path)
+        return entry
+
+
+def check_relative(path: str) -> str:
+    """Return ``path`` if it stays below the folder it is relative to, else raise."""
+    parts = path.split("/")
+    if not path or path.startswith("/") or "\0" in path or any(p in ("", ".", "..") for p in parts):
+        raise AgentError("protocol", "unsafe path %r" % path)
+    return path
+
+
+def sha256_of(path: str) -> str:
+    """Hash a file's content."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for chunk in iter(lambda: stream.read(CHUNK), b""):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def explain_os_error(error: OSError, doing: str) -> AgentError:
+    """Turn an operating system error into one sentence with a way out."""
+    path = error.filename or ""
+    if isinstance(path, bytes):
+        path = path.decode("utf-8", "replace")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return AgentError(
+            "disk_full",
+            "no space left while %s%s" % (doing, " at " + path if path else ""),
+            "free some space or set another `store` in the inventory",
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return AgentError(
+            "permission",
+            "%s while %s at %s" % (os.strerror(error.errno or 0), doing, path),
+            "check the owner of that folder, `docker_user`, or set another `store`",
+        )
+    return AgentError("os", "%s failed: %s" % (doing, error))
+
+
+def fsync_folder(path: str) -> None:
+    """Make a rename in ``path`` durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def like_folder(path: str, folder: str) -> None:
+    """Give ``path`` the owner and group of ``folder``, as far as we may.
+
+    A container's root writes into folders that an ordinary user of the host owns; what it leaves
+    there has to stay that user's.
+    """
+    if os.geteuid() != 0:
+        return
+    there = os.lstat(folder)
+    os.chown(path, there.st_uid, there.st_gid, follow_symlinks=False)
+
+
+def write_whole(path: str, data: bytes, mode: int = 0o644) -> None:
+    """Write a file so that it is seen whole or not at all."""
+    temporary = "%s.%d.tmp" % (path, os.getpid())
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        remove_quietly(temporary)
+        raise
+
+
+def remove_quietly(path: str) -> None:
+    """Remove a file or a folder tree, whatever is left of it."""
+    try:
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+    except OSError:
+        pass
+
+
+def make_folders(path: str) -> None:
+    """Create a folder and its parents, 0755 whatever the umask."""
+    if not os.path.isdir(path):
+        make_folders(os.path.dirname(path))
+        try:
+            os.mkdir(path)
+            os.chmod(path, 0o755)
+        except OSError as error:
+            if error.errno != errno.EEXIST or not os.path.isdir(path):
+                raise
+
+
+def private_store(path: Optional[str], in_container: bool) -> str:
+    """Return the folder that keeps trees and jobs, made if needed and ours alone to write.
+
+    The default lies in the login's home, in a container in its /tmp. A folder that somebody else
+    owns is refused: whoever owns it could swap what we run.
+    """
+    if path is None:
+        base = "/tmp" if in_container else os.path.expanduser("~")
+        name = "mxfleet-%d" % os.geteuid() if in_container else ".mxfleet"
+        path = os.path.join(base, name)
+    try:
+        make_folders(path)
+        found = os.lstat(path)
+    except OSError as error:
+        raise explain_os_error(error, "making the store %s" % path)
+    if stat.S_ISLNK(found.st_mode):
+        found = os.stat(path)
+    if found.st_uid not in (os.geteuid(), 0) or (os.geteuid() == 0 and found.st_mode & 0o002):
+        raise AgentError(
+            "permission",
+            "the store %s belongs to another user" % path,
+            "set `store` in the inventory to a folder of your own",
+        )
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise AgentError(
+            "permission", "the store %s cannot be written" % path, "set `store` in the inventory"
+        )
+    return os.path.realpath(path)
+
+
+def walk_files(root: str) -> Iterator[str]:
+    """Yield the paths of all files and links below ``root``, relative, sorted."""
+    for folder, folders, names in os.walk(root):
+        folders.sort()
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        for name in sorted(names + links):
+            yield os.path.relpath(os.path.join(folder, name), root).replace(os.sep, "/")
+
+
+def disk_of(path: str) -> Dict[str, int]:
+    """Free and total bytes, and free inodes, of the file system that holds ``path``."""
+    found = os.statvfs(path)
+    return {
+        "free": found.f_bavail * found.f_frsize,
+        "total": found.f_blocks * found.f_frsize,
+        "free_inodes": found.f_favail,
+    }

@@ -1,0 +1,58 @@
+"""How the agent gets to the other side: one short program on a command line, the rest as bytes.
+
+The command line finds a Python and starts a program that reads the bundle's length and the
+bundle from standard input. It holds no single quote, backslash, newline or exclamation mark, so
+that every login shell passes it on unharmed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib import resources
+
+from orchestrator.transport.agent import MODULES
+
+# $0 is PROGRAM, the positional parameters are the Pythons to try.
+_FIND = (
+    'for p in "$@"; do if command -v "$p" >/dev/null 2>&1; then exec "$p" -S -E -u -c "$0"; fi; '
+    "done; echo mxfleet: no python found >&2; exit 127"
+)
+
+PROGRAM = (
+    'import sys,zlib;sys.version_info<(3,6) and sys.exit("mxfleet: python too old");'
+    "i=sys.stdin.buffer;"
+    'exec(compile(zlib.decompress(i.read(int(i.readline()))),"mxfleet-agent","exec"))'
+)
+
+_STAGE = """
+import sys, types
+package = types.ModuleType("mxagent")
+package.__path__ = []
+sys.modules["mxagent"] = package
+for name, source in SOURCES:
+    module = types.ModuleType("mxagent." + name)
+    module.__package__ = "mxagent"
+    sys.modules["mxagent." + name] = module
+    setattr(package, name, module)
+    exec(compile(source, "mxagent/" + name + ".py", "exec"), module.__dict__)
+sys.modules["mxagent.serve"].main(sys.stdin.buffer)
+"""
+
+# Tried after the target's own, in this order.
+FALLBACK_PYTHONS = ("python3", "python", "/usr/bin/python3", "/opt/conda/bin/python")
+
+
+def command(pythons: Sequence[str]) -> list[str]:
+    """The argument vector that starts the agent with the first of ``pythons`` that exists."""
+    return ["sh", "-c", _FIND, PROGRAM, *dict.fromkeys((*pythons, *FALLBACK_PYTHONS))]
+
+
+@lru_cache(maxsize=1)
+def bundle() -> bytes:
+    """What goes first into the agent's standard input: a length line and its compressed source."""
+    folder = resources.files("orchestrator.transport.agent")
+    sources = [(name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in MODULES]
+    packed = zlib.compress(f"SOURCES = {sources!r}\n{_STAGE}".encode(), 9)
+    return b"%d\n%s" % (len(packed), packed)

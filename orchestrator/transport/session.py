@@ -1,0 +1,328 @@
+"""The controller's side of an agent: start it, ask it things, notice when it is gone.
+
+A session is one pipe to one agent. Requests run side by side; each is an object that takes and
+gives messages and bytes. A link that says nothing for ``dead_link`` seconds is dead: the session
+closes the pipe and everything that waits raises ``LinkLostError``.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from orchestrator.errors import LinkLostError, MxfleetError, ProtocolError, TreeError, UnusableError
+from orchestrator.transport import bootstrap
+from orchestrator.transport.agent import wire
+from orchestrator.transport.base import Connection, Pipe
+
+NOISE_LIMIT = 4 * 1024 * 1024  # bytes a login shell may print before the agent speaks
+
+Explain = Callable[[int | None, bytes], MxfleetError | None]
+
+
+class _Watch:
+    """One thread for all sessions that closes those whose link fell silent."""
+
+    def __init__(self) -> None:
+        self._sessions: weakref.WeakSet[AgentSession] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._started = False
+
+    def add(self, session: AgentSession) -> None:
+        with self._lock:
+            self._sessions.add(session)
+            if not self._started:
+                self._started = True
+                threading.Thread(target=self._run, name="mxfleet-watch", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(0.5)
+            with self._lock:
+                sessions = list(self._sessions)
+            for session in sessions:
+                session.check_link()
+
+
+_WATCH = _Watch()
+
+
+class Request:
+    """One question to the agent and everything that comes back for it."""
+
+    def __init__(self, session: AgentSession, number: int) -> None:
+        self._session = session
+        self._number = number
+        self._incoming: queue.Queue[wire.Frame | None] = queue.Queue()
+
+    def put(self, frame: wire.Frame | None) -> None:
+        """For the session's reader; None means that the link is gone."""
+        self._incoming.put(frame)
+
+    def send(self, data: bytes) -> None:
+        """Send bytes that belong to the request."""
+        self._session.write(lambda writer: writer.data(self._number, data))
+
+    def end(self) -> None:
+        """Say that no more bytes come."""
+        self._session.write(lambda writer: writer.end(self._number))
+
+    def next(self, timeout: float | None = None) -> dict[str, Any] | bytes | None:
+        """The next message or bytes; None when ``timeout`` seconds passed without any.
+
+        Raises what the agent reports as an error, and ``LinkLostError``.
+        """
+        try:
+            frame = self._incoming.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        if frame is None:
+            self._incoming.put(None)
+            raise self._session.failure()
+        if frame.kind == "D":
+            return frame.payload
+        message = frame.json()
+        if message.get("type") in ("result", "error"):
+            self._session.forget(self._number)
+        if message.get("type") == "error":
+            raise self._session.error_of(message)
+        return message
+
+    def __iter__(self) -> Iterator[dict[str, Any] | bytes]:
+        """All messages and bytes, the result last."""
+        while True:
+            item = self.next()
+            assert item is not None
+            yield item
+            if isinstance(item, dict) and item.get("type") == "result":
+                return
+
+    def result(self) -> dict[str, Any]:
+        """Wait for the result, ignoring what comes before it."""
+        for item in self:
+            if isinstance(item, dict) and item.get("type") == "result":
+                return item
+        raise ProtocolError("the agent gave no result", where=self._session.name)
+
+
+class AgentSession:
+    """A running agent at the other end of a pipe."""
+
+    def __init__(self, pipe: Pipe, name: str, dead_link: float, explain: Explain | None) -> None:
+        self.name = name
+        self._pipe = pipe
+        self._dead_link = dead_link
+        self._explain = explain
+        self._writer = wire.FrameWriter(pipe.write)
+        self._requests: dict[int, Request] = {}
+        self._lock = threading.Lock()
+        self._next = 1
+        self._heard = time.monotonic()
+        self._failure: MxfleetError | None = None
+        self._ready = threading.Event()
+        self._closed = False
+
+    @classmethod
+    def start(
+        cls,
+        connection: Connection,
+        *,
+        name: str,
+        pythons: Sequence[str],
+        in_container: bool,
+        dead_link: float = 15.0,
+        start_timeout: float = 30.0,
+        explain: Explain | None = None,
+    ) -> AgentSession:
+        """Start an agent over ``connection``; return once it speaks.
+
+        Raises ``UnusableError`` with what ``explain`` makes of the command's end, or
+        ``LinkLostError`` after ``start_timeout`` seconds of silence.
+        """
+        session = cls(connection.open(bootstrap.command(pythons)), name, dead_link, explain)
+        nonce = secrets.token_hex(16)
+        hello = {"nonce": nonce, "lease": dead_link, "in_container": in_container}
+        threading.Thread(
+            target=session._receive, args=(nonce,), name=f"mxfleet-read-{name}", daemon=True
+        ).start()
+        try:
+            session._pipe.write(bootstrap.bundle())
+            session.write(lambda writer: writer.json(0, hello))
+        except LinkLostError:
+            # The command may have ended already: its own words are worth more.
+            session._ready.wait(2.0)
+            session.close()
+            raise session.failure() from None
+        if not session._ready.wait(start_timeout):
+            session._fail(
+                UnusableError(
+                    f"the agent did not start within {start_timeout:.0f} s",
+                    where=name,
+                    hint="is the machine overloaded, or does the login shell wait for input?",
+                )
+            )
+        if session._failure is not None:
+            session.close()
+            raise session.failure()
+        _WATCH.add(session)
+        return session
+
+    def request(self, op: str, **args: Any) -> Request:
+        """Send a request; the answers come through the returned object."""
+        with self._lock:
+            number, self._next = self._next, self._next + 1
+            request = self._requests[number] = Request(self, number)
+            if self._failure is not None:
+                request.put(None)
+                return request
+        self.write(lambda writer: writer.json(number, {"op": op, **args}))
+        return request
+
+    def call(self, op: str, **args: Any) -> dict[str, Any]:
+        """Send a request and wait for its result."""
+        return self.request(op, **args).result()
+
+    def write(self, action: Callable[[wire.FrameWriter], None]) -> None:
+        """Write frames; a broken pipe raises the session's failure."""
+        try:
+            action(self._writer)
+        except (LinkLostError, OSError) as error:
+            self._fail(LinkLostError(f"the link was lost: {error}", where=self.name))
+            raise self.failure() from None
+
+    def forget(self, number: int) -> None:
+        """Drop a request that is answered."""
+        with self._lock:
+            self._requests.pop(number, None)
+
+    def failure(self) -> MxfleetError:
+        """What ended the session."""
+        return self._failure or LinkLostError("the link was lost", where=self.name)
+
+    def error_of(self, message: dict[str, Any]) -> MxfleetError:
+        """The exception for an error that the agent reports."""
+        kind, text, hint = message.get("kind"), str(message.get("message")), message.get("hint")
+        if kind == "tree":
+            return TreeError(text, where=self.name, hint=hint)
+        if kind in ("protocol", "internal"):
+            return ProtocolError(f"the agent failed: {text}", where=self.name, hint=hint)
+        return UnusableError(text, where=self.name, hint=hint)
+
+    def check_link(self) -> None:
+        """Close a link on which nothing was heard for too long. For the watch thread."""
+        if self._closed or self._failure is not None:
+            return
+        silent = time.monotonic() - self._heard
+        if silent > self._dead_link:
+            self._fail(
+                LinkLostError(
+                    f"the link was lost: nothing heard for {silent:.0f} s", where=self.name
+                )
+            )
+
+    def close(self) -> None:
+        """End the agent. Jobs that still run there are ended by it."""
+        self._closed = True
+        self._pipe.close_write()
+        self._fail(LinkLostError("the session was closed", where=self.name))
+
+    def _fail(self, error: MxfleetError) -> None:
+        with self._lock:
+            if self._failure is None:
+                self._failure = error
+            waiting = list(self._requests.values())
+        for request in waiting:
+            request.put(None)
+        self._ready.set()
+        self._pipe.close()
+
+    def _receive(self, nonce: str) -> None:
+        try:
+            rest = self._skip_noise(wire.start_mark(nonce))
+            if rest is None:
+                self._fail(self._early_end())
+                return
+            self._dispatch(rest)
+        except wire.WireError as error:
+            self._fail(ProtocolError(str(error), where=self.name))
+        except MxfleetError as error:
+            self._fail(error)
+        except OSError as error:
+            self._fail(LinkLostError(f"the link was lost: {error}", where=self.name))
+
+    def _skip_noise(self, mark: bytes) -> bytes | None:
+        """Drop everything up to the start mark; return what came after it, None at the end."""
+        seen = b""
+        dropped = 0
+        while True:
+            data = self._pipe.read(wire.CHUNK)
+            if not data:
+                return None
+            seen += data
+            before, found, after = seen.partition(mark)
+            if found:
+                return after
+            keep = len(mark) - 1
+            dropped += max(0, len(seen) - keep)
+            if dropped > NOISE_LIMIT:
+                raise ProtocolError(
+                    "the login shell prints without end before the agent starts",
+                    where=self.name,
+                    hint="quiet its start-up files for sessions without a terminal",
+                )
+            seen = seen[-keep:]
+
+    def _early_end(self) -> MxfleetError:
+        status = self._pipe.wait(5.0)
+        tail = self._pipe.stderr_tail()
+        explained = self._explain(status, tail) if self._explain is not None else None
+        if explained is not None:
+            return explained
+        words = tail.decode("utf-8", "replace").split("\n")
+        last = next((line.strip() for line in reversed(words) if line.strip()), "")
+        if "mxfleet: no python found" in last or "mxfleet: python too old" in last:
+            return UnusableError(
+                "no Python 3.6 or later was found for the agent",
+                where=self.name,
+                hint="install python3 there or set `python` in the inventory",
+            )
+        ended = "ended" if status is None else f"ended with status {status}"
+        said = f": {last}" if last else ""
+        return UnusableError(f"the agent could not start, its command {ended}{said}", where=self.name)
+
+    def _dispatch(self, rest: bytes) -> None:
+        buffer = rest
+
+        def read(size: int) -> bytes:
+            nonlocal buffer
+            if not buffer:
+                buffer = self._pipe.read(wire.CHUNK)
+            part, buffer = buffer[:size], buffer[size:]
+            return part
+
+        while True:
+            frame = wire.read_frame(read)
+            if frame is None:
+                self._fail(self._lost_at_end())
+                return
+            self._heard = time.monotonic()
+            if frame.kind == "H":
+                # Answering keeps the agent's lease on us without a thread of our own.
+                self._writer.frame("H", 0)
+            elif frame.request == 0:
+                self._ready.set()
+            else:
+                with self._lock:
+                    request = self._requests.get(frame.request)
+                if request is not None:
+                    request.put(frame)
+
+    def _lost_at_end(self) -> MxfleetError:
+        tail = self._pipe.stderr_tail().decode("utf-8", "replace").strip().split("\n")[-1]
+        said = f": {tail}" if tail else ""
+        return LinkLostError(f"the agent ended before its time{said}", where=self.name)
