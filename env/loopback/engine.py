@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import processes
-from host import CONTAINER, FleetError, Host, write_file
+from host import CONTAINER, FleetError, Host, UnfitError, absolute, write_file
 
 GROUP = "docker"
 LABEL = "mxfleet.loopback"
@@ -33,25 +33,27 @@ class PythonEnvironment:
     @classmethod
     def inspect(cls, python: Path, binds: list[Path]) -> PythonEnvironment:
         """FleetError when it is missing, has no torch, or an extra folder does not exist."""
-        python = Path(os.path.abspath(python))
+        python = absolute(python)
         hint = "make one with `make setup`, or name another with --python"
         if not os.access(python, os.X_OK):
-            raise FleetError(f"{python}: no such Python; {hint}")
-        code = ("import importlib.util, sys; print(sys.prefix); print(sys.base_prefix); "
-                "print(importlib.util.find_spec('torch') is not None)")
+            raise UnfitError(f"{python}: no such Python; {hint}")
+        code = (
+            "import importlib.util, sys; print(sys.prefix); print(sys.base_prefix); "
+            "print(importlib.util.find_spec('torch') is not None)"
+        )
         prefix, base, torch = processes.run([str(python), "-c", code], str(python)).split("\n")[:3]
         if torch != "True":
-            raise FleetError(f"{python}: torch is not installed there; {hint}")
+            raise UnfitError(f"{python}: torch is not installed there; {hint}")
         folders = [Path(prefix), Path(base), Path(base).resolve()]
         # The chain of links from the environment to the real interpreter has to hold as well.
         link = python
         while link.is_symlink():
-            link = Path(os.path.normpath(link.parent / os.readlink(link)))
+            link = Path(os.path.normpath(link.parent / link.readlink()))
             folders.append(link.parent.parent)
         for bind in binds:
             if not bind.is_dir():
                 raise FleetError(f"--bind {bind}: no such folder")
-            folders.append(Path(os.path.abspath(bind)))
+            folders.append(absolute(bind))
         return cls(python, _outermost(folders))
 
     def mounts(self) -> list[str]:
@@ -59,7 +61,9 @@ class PythonEnvironment:
 
     def identity(self) -> list[str]:
         """Changes when a folder was made anew: a mount would go on showing the deleted one."""
-        return [f"{folder}@{folder.stat().st_dev}.{folder.stat().st_ino}" for folder in self.folders]
+        return [
+            f"{folder}@{folder.stat().st_dev}.{folder.stat().st_ino}" for folder in self.folders
+        ]
 
 
 def _outermost(folders: list[Path]) -> tuple[Path, ...]:
@@ -70,8 +74,11 @@ def _outermost(folders: list[Path]) -> tuple[Path, ...]:
 
 def docker(host: Host, *arguments: str, timeout: float = 120) -> str:
     """Run the docker command against the host's engine, give its output."""
-    return processes.run([processes.tool("docker"), "-H", host.docker_url, *arguments],
-                         f"{host.name}: docker {arguments[0]}", timeout)
+    return processes.run(
+        [processes.tool("docker"), "-H", host.docker_url, *arguments],
+        f"{host.name}: docker {arguments[0]}",
+        timeout,
+    )
 
 
 def answers(host: Host) -> bool:
@@ -88,7 +95,7 @@ def engine_runs(host: Host) -> bool:
 
 
 def container_state(host: Host) -> str:
-    """running, exited, … as Docker says it; `missing`; `unknown` when the engine does not answer."""
+    """running, exited, … as Docker says it; `missing`; `unknown` when the engine is not up."""
     if not answers(host):
         return "unknown"
     try:
@@ -105,13 +112,16 @@ def ensure_engine(host: Host) -> None:
     host.run.mkdir()
     address = host.run / "containerd.sock"
     config = host.root / "containerd.toml"
-    write_file(config, f"""version = 2
+    write_file(
+        config,
+        f"""version = 2
 root = "{host.engine}/containerd"
 state = "{host.run}/containerd"
 disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt"]
 [grpc]
 address = "{address}"
-""")
+""",
+    )
     settings = {
         "data-root": str(host.engine / "docker"),
         "exec-root": str(host.run / "docker"),
@@ -146,7 +156,7 @@ def ensure_container(host: Host, tar: Path, environment: PythonEnvironment) -> N
     """Have the container running, made from `tar`, with the environment's folders in it."""
     image = f"mxfleet-loopback:{hashlib.sha256(tar.name.encode()).hexdigest()[:12]}"
     init = ["--init", image, "sleep", "infinity"]
-    if not any(map(processes.which, ("docker-init", "/usr/libexec/docker/docker-init"))):
+    if processes.which("docker-init") is None:
         init = [image, "bash", "-c", PLAIN_INIT]
     mounts = [*environment.mounts(), f"{host.share}:/share"]
     wanted = json.dumps([init, mounts, environment.identity()])
@@ -156,18 +166,44 @@ def ensure_container(host: Host, tar: Path, environment: PythonEnvironment) -> N
         form = f'{{{{index .Config.Labels "{LABEL}"}}}}'
         if docker(host, "inspect", "--format", form, CONTAINER).strip() == label:
             if state != "running":
-                docker(host, "restart", "--time", "1", CONTAINER)
+                docker(host, "restart", "-t", "1", CONTAINER)
             return
         docker(host, "rm", "--force", CONTAINER)
     if not docker(host, "images", "--quiet", image).strip():
-        docker(host, "import", "--change", "ENV LANG=C.UTF-8",
-               "--change", f"ENV PATH={processes.SEARCH}", str(tar), image, timeout=600)
+        docker(
+            host,
+            "import",
+            "--change",
+            "ENV LANG=C.UTF-8",
+            "--change",
+            f"ENV PATH={processes.SEARCH}",
+            str(tar),
+            image,
+            timeout=600,
+        )
     volumes = [word for mount in mounts for word in ("--volume", mount)]
-    docker(host, "run", "--detach", "--name", CONTAINER, "--hostname", host.name,
-           "--network", "none", "--label", f"{LABEL}={label}", *volumes, *init)
+    docker(
+        host,
+        "run",
+        "--detach",
+        "--name",
+        CONTAINER,
+        "--hostname",
+        host.name,
+        "--network",
+        "none",
+        "--label",
+        f"{LABEL}={label}",
+        *volumes,
+        *init,
+    )
     # A Python below /usr/local finds its own shared library only through the loader's cache.
     docker(host, "exec", CONTAINER, "ldconfig")
     docker(host, "exec", CONTAINER, str(environment.python), "-c", "import torch")
+
+
+def stop_container(host: Host) -> None:
+    docker(host, "stop", "-t", "1", CONTAINER)
 
 
 def stop_engine(host: Host) -> None:
@@ -181,11 +217,13 @@ def stop_engine(host: Host) -> None:
             processes.end([process])
     address = os.fsencode(host.run / "containerd.sock")
     shims = processes.matching(
-        lambda folder: address in (folder / "cmdline").read_bytes().split(b"\0"))
+        lambda folder: address in (folder / "cmdline").read_bytes().split(b"\0")
+    )
     containers = host.engine / "docker" / "containers"
     ids = [entry.name for entry in containers.iterdir()] if containers.exists() else []
     inside = processes.matching(
-        lambda folder: any(one in (folder / "cgroup").read_text() for one in ids))
+        lambda folder: any(one in (folder / "cgroup").read_text() for one in ids)
+    )
     processes.end([*shims, *inside], grace=0)
     processes.unmount_below(host.root)
     if host.run.exists():

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The loopback fleet: several GPU-host look-alikes on this one machine, each with a real sshd and Docker engine.
+"""The loopback fleet: several hosts on this one machine, each with a real sshd and Docker engine.
 
     fleet.py up 2        bring up loop1 and loop2, print the inventory to use
     fleet.py status      what runs
+    fleet.py stop loop1 sshd|engine|container    make a host fail; the next `up` repairs it
     fleet.py inventory   print the inventory again
-    fleet.py down        end everything that `up` started; --purge also forgets keys, caches and the user
+    fleet.py down        end everything; --purge also removes keys, caches and the user
 
 Every host has its own sshd on 127.0.0.1 and its own dockerd with a running container `vllm-dsv4`;
 within an ssh session plain `docker` reaches that host's engine and nobody else's. The container's
@@ -19,13 +20,14 @@ import os
 import sys
 from pathlib import Path
 
-sys.dont_write_bytecode = True  # this folder is shipped as data: nothing generated may appear in it
+# ruff: noqa: E402  (this folder is shipped as data, so no import may leave a cache in it)
+sys.dont_write_bytecode = True
 
 import engine
 import login
 import processes
 import rootfs
-from host import CONTAINER, FleetError, Host, State, default_state
+from host import CONTAINER, FleetError, Host, State, UnfitError, default_state
 
 NEEDED = (
     # command, package that has it (Debian and Ubuntu)
@@ -41,19 +43,23 @@ NEEDED = (
 
 
 def default_python() -> Path:
-    """The Python of the checkout's virtual environment; in a laid-out folder, of the one beside it."""
+    """The Python of the virtual environment at the root of the checkout or working folder."""
     return Path(__file__).resolve().parents[2] / ".venv" / "bin" / "python"
 
 
 def check_machine() -> None:
-    """Raise FleetError unless this machine can carry a fleet."""
-    if os.geteuid() != 0:
-        raise FleetError("the loopback fleet needs root (sshd, Docker engines): run it with sudo")
+    """Raise UnfitError unless this machine can carry a fleet."""
+    check_root()
     missing = [(name, package) for name, package in NEEDED if processes.which(name) is None]
     if missing:
         names = ", ".join(name for name, _ in missing)
         packages = " ".join(dict.fromkeys(package for _, package in missing))
-        raise FleetError(f"missing: {names}; install with: apt-get install -y {packages}")
+        raise UnfitError(f"missing: {names}; install with: apt-get install -y {packages}")
+
+
+def check_root() -> None:
+    if os.geteuid() != 0:
+        raise UnfitError("the loopback fleet needs root (sshd, Docker engines): run it with sudo")
 
 
 def up(state: State, count: int, python: Path, binds: list[Path]) -> None:
@@ -71,16 +77,17 @@ def up(state: State, count: int, python: Path, binds: list[Path]) -> None:
             engine.ensure_engine(host)
             engine.ensure_container(host, image, environment)
             login.ensure_sshd(host)
-            say(f"{host.name}: sshd on 127.0.0.1:{host.port}, engine {host.docker_url}, "
-                f"container {CONTAINER} running")
+            say(
+                f"{host.name}: sshd on 127.0.0.1:{host.port}, engine {host.docker_url}, "
+                f"container {CONTAINER} running"
+            )
         login.write_client_files(state)
     print(inventory(state), end="")
 
 
 def down(state: State, purge: bool) -> None:
     """End what `up` started and remove the engines' state; `purge` removes the rest too."""
-    if os.geteuid() != 0:
-        raise FleetError("ending the loopback fleet needs root: run it with sudo")
+    check_root()
     if not state.root.exists():
         say(f"nothing to end: {state.root} does not exist")
         return
@@ -95,6 +102,23 @@ def down(state: State, purge: bool) -> None:
             login.remove_user(state)
             state.remove()
             say(f"removed {state.root}")
+
+
+def stop(state: State, name: str, part: str) -> None:
+    """End one part of one host, as a failing host would lose it."""
+    check_root()
+    with state.locked():
+        named = [host for host in state.hosts() if host.name == name]
+        if not named:
+            known = ", ".join(host.name for host in state.hosts()) or "none"
+            raise FleetError(f"{name}: no such host in {state.root}; there are: {known}")
+        if part == "sshd":
+            login.stop_sshd(named[0])
+        elif part == "engine":
+            engine.stop_engine(named[0])
+        else:
+            engine.stop_container(named[0])
+    say(f"{name}: {part} stopped; `fleet.py up` brings it back")
 
 
 def status(state: State) -> bool:
@@ -152,24 +176,44 @@ def parser() -> argparse.ArgumentParser:
         prog="fleet.py", description="Several hosts with sshd and Docker on this one machine."
     )
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--state", type=Path, default=default_state(), metavar="DIR",
-                        help="where everything is kept (default: %(default)s)")
+    common.add_argument(
+        "--state",
+        type=Path,
+        default=default_state(),
+        metavar="DIR",
+        help="where everything is kept (default: %(default)s)",
+    )
     commands = top.add_subparsers(dest="command", required=True)
     bring = commands.add_parser("up", parents=[common], help="bring hosts up, print the inventory")
     bring.add_argument("count", type=positive, metavar="N")
-    bring.add_argument("--python", type=Path, default=default_python(), metavar="PATH",
-                       help="a Python with torch, made visible in the containers (%(default)s)")
-    bring.add_argument("--bind", type=Path, action="append", default=[], metavar="DIR",
-                       help="one more folder to show read-only in the containers, same path")
+    bring.add_argument(
+        "--python",
+        type=Path,
+        default=default_python(),
+        metavar="PATH",
+        help="a Python with torch, made visible in the containers (%(default)s)",
+    )
+    bring.add_argument(
+        "--bind",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="one more folder to show read-only in the containers, same path",
+    )
     end = commands.add_parser("down", parents=[common], help="end all hosts")
     end.add_argument("--purge", action="store_true", help="also remove keys, caches and the user")
+    fail = commands.add_parser("stop", parents=[common], help="end one part of one host")
+    fail.add_argument("host", metavar="HOST")
+    fail.add_argument("part", choices=("sshd", "engine", "container"))
     commands.add_parser("status", parents=[common], help="what runs; exit 1 when not everything")
     commands.add_parser("inventory", parents=[common], help="print the inventory to use")
     return top
 
 
 def main() -> int:
-    """Exit code: 0 done, 1 `status` found something down, 3 the machine cannot carry the fleet."""
+    """Exit code: 0 done, 1 failed or `status` found something down, 3 the machine is not fit."""
+    os.umask(0o022)  # the ordinary login has to read what is written
     options = parser().parse_args()
     try:
         state = State(options.state)
@@ -177,13 +221,15 @@ def main() -> int:
             up(state, options.count, options.python, options.bind)
         elif options.command == "down":
             down(state, options.purge)
+        elif options.command == "stop":
+            stop(state, options.host, options.part)
         elif options.command == "status":
             return 0 if status(state) else 1
         else:
             print(inventory(state), end="")
     except FleetError as error:
         say(f"fleet.py: {error}")
-        return 3
+        return 3 if isinstance(error, UnfitError) else 1
     return 0
 
 

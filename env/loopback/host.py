@@ -1,9 +1,9 @@
 """Where the loopback fleet keeps things: the state folder, and one host's part of it.
 
-    <state>/fleet.json  client_key  ssh_config  known_hosts  cache/  home/mxloop/
-    <state>/hosts/loop1/  host.json (its port)  processes.json  docker.sock  *.log  engine/  run/
-                          home/ (HOME of its ssh sessions, so that hosts share no files by accident)
-                          share/ (at /share in its container)
+<state>/fleet.json  client_key  ssh_config  known_hosts  cache/  home/mxloop/
+<state>/hosts/loop1/  host.json (its port)  processes.json  docker.sock  *.log  engine/  run/
+                      home/ (HOME of its ssh sessions, so that hosts share no files by accident)
+                      share/ (at /share in its container)
 """
 
 from __future__ import annotations
@@ -28,8 +28,17 @@ class FleetError(Exception):
     """What is wrong and what to do, in one sentence."""
 
 
+class UnfitError(FleetError):
+    """This machine cannot carry a fleet: no root, a missing package, no Python with torch."""
+
+
 def default_state() -> Path:
     return Path(os.environ.get("MXFLEET_LOOPBACK") or "/var/lib/mxfleet-loopback")
+
+
+def absolute(path: Path) -> Path:
+    """From the root, without `..`; links stay: an environment's Python is one."""
+    return Path(os.path.normpath(path.absolute()))
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -50,10 +59,10 @@ def write_file(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 class State:
-    """The state folder. Its path may not have blanks (OpenSSH's files) and must be short (sockets)."""
+    """The state folder. Its path has no blanks (OpenSSH's files) and is short (sockets)."""
 
     def __init__(self, root: Path) -> None:
-        self.root = Path(os.path.abspath(root))
+        self.root = absolute(root)
         self.ssh_config = self.root / "ssh_config"
         self.known_hosts = self.root / "known_hosts"
         self.client_key = self.root / "client_key"
@@ -61,7 +70,9 @@ class State:
         self.user_home = self.root / "home" / USER
         self._fleet = self.root / "fleet.json"
         if any(c.isspace() or c in "\"'%#$\\:," for c in str(self.root)):
-            raise FleetError(f"{self.root}: blanks and quotes do not work here; choose another --state")
+            raise FleetError(
+                f"{self.root}: blanks and quotes do not work here; use another --state"
+            )
         longest = Host(self, Host.MOST).run / "containerd.sock.ttrpc"
         if len(os.fsencode(longest)) > LONGEST_SOCKET:
             raise FleetError(f"{self.root}: too long for a Unix socket; choose a shorter --state")
@@ -76,7 +87,7 @@ class State:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 # `down --purge` may have removed the folder while this waited for its lock.
                 try:
-                    same = os.path.samestat(os.fstat(lock.fileno()), os.stat(self.root / "lock"))
+                    same = os.path.samestat(os.fstat(lock.fileno()), (self.root / "lock").stat())
                 except FileNotFoundError:
                     same = False
                 if same:
@@ -149,7 +160,8 @@ class Host:
     def choose_port(self) -> int:
         """A port nobody listens on: the remembered one, else the next free one, then remembered."""
         taken = {host.port for host in self.state.all_hosts() if host.name != self.name}
-        for port in (self.port, *range(FIRST_PORT, FIRST_PORT + 2000)):
+        candidates: list[int] = [self.port, *range(FIRST_PORT, FIRST_PORT + 2000)]
+        for port in candidates:
             if port and port not in taken and _is_free(port):
                 write_file(self.root / "host.json", json.dumps({"port": port}))
                 return port

@@ -33,16 +33,41 @@ def ensure_user(state: State) -> None:
         entry = pwd.getpwnam(USER)
     except KeyError:
         state.user_home.parent.mkdir(exist_ok=True)
-        processes.run([processes.tool("useradd"), "--home-dir", str(state.user_home), "--create-home",
-                       "--shell", "/bin/bash", "--password", "*", USER], f"user {USER}")
+        processes.run(
+            [
+                processes.tool("useradd"),
+                "--home-dir",
+                str(state.user_home),
+                "--create-home",
+                "--shell",
+                "/bin/bash",
+                "--password",
+                "*",
+                USER,
+            ],
+            f"user {USER}",
+        )
         entry = pwd.getpwnam(USER)
     if not Path(entry.pw_dir).is_dir():  # its state folder was deleted by hand
         state.user_home.mkdir(parents=True, exist_ok=True)
         os.chown(state.user_home, entry.pw_uid, entry.pw_gid)
-        processes.run([processes.tool("usermod"), "--home", str(state.user_home), USER],
-                      f"user {USER}")
-    processes.run([processes.tool("usermod"), "--append", "--groups", engine.GROUP,
-                   "--password", "*", "--shell", "/bin/bash", USER], f"user {USER}")
+        processes.run(
+            [processes.tool("usermod"), "--home", str(state.user_home), USER], f"user {USER}"
+        )
+    processes.run(
+        [
+            processes.tool("usermod"),
+            "--append",
+            "--groups",
+            engine.GROUP,
+            "--password",
+            "*",
+            "--shell",
+            "/bin/bash",
+            USER,
+        ],
+        f"user {USER}",
+    )
 
 
 def remove_user(state: State) -> None:
@@ -97,7 +122,8 @@ def stop_sshd(host: Host) -> None:
     process = processes.remembered(host, "sshd")
     mark = f"{MARK}={host.root}".encode()
     marked = processes.matching(
-        lambda folder: mark in (folder / "environ").read_bytes().split(b"\0"))
+        lambda folder: mark in (folder / "environ").read_bytes().split(b"\0")
+    )
     tree = processes.with_descendants(process) if process else []
     processes.end({*tree, *marked}, grace=3)
 
@@ -154,5 +180,18 @@ def _remembered(host: Host) -> bool:
 
 
 def _keygen(path: Path, comment: str) -> None:
-    processes.run([processes.tool("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-C", comment,
-                   "-f", str(path)], f"key {path}")
+    processes.run(
+        [
+            processes.tool("ssh-keygen"),
+            "-q",
+            "-t",
+            "ed25519",
+            "-N",
+            "",
+            "-C",
+            comment,
+            "-f",
+            str(path),
+        ],
+        f"key {path}",
+    )

@@ -6,6 +6,7 @@ a reboot or a kill. What outlives its parent is found by marks that only the fle
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -41,17 +42,23 @@ def tool(name: str) -> str:
 
 
 def run(argv: Sequence[str], what: str, timeout: float = 300) -> str:
-    """Run a command to its end and give its stdout; FleetError with its last words when it fails."""
+    """Run a command to its end, give its stdout; FleetError with its last words if it fails."""
     try:
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=clean_environment(), timeout=timeout, check=False, text=True, errors="replace",
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=clean_environment(),
+            timeout=timeout,
+            check=False,
+            text=True,
+            errors="replace",
         )
     except subprocess.TimeoutExpired:
         raise FleetError(f"{what}: {argv[0]} did not end within {timeout:.0f} s") from None
     if done.returncode != 0:
         words = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
-        raise FleetError(f"{what}: {os.path.basename(argv[0])} said: {words}")
+        raise FleetError(f"{what}: {Path(argv[0]).name} said: {words}")
     return done.stdout
 
 
@@ -65,8 +72,13 @@ def start(host: Host, name: str, argv: Sequence[str]) -> None:
     """Start a daemon of the host, its output in <host>/<name>.log, and remember it."""
     with (host.root / f"{name}.log").open("ab") as log:
         child = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
-            env=clean_environment(), start_new_session=True,
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env=clean_environment(),
+            start_new_session=True,
         )
     known = read_json(host.processes)
     known[name] = {"pid": child.pid, "start": _start_time(child.pid), "boot": _boot()}
@@ -136,15 +148,17 @@ def with_descendants(process: Process) -> list[Process]:
 
 def end(targets: Iterable[Process], grace: float = GRACE) -> None:
     """TERM, wait, KILL what is left, wait. FleetError when even that did not help."""
-    left = list(targets)
+    left = [process for process in targets if alive(process)]
+
+    def gone() -> bool:
+        left[:] = filter(alive, left)
+        return not left
+
     for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
-        left = [process for process in left if alive(process)]
         for process in left:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, number)
-            except ProcessLookupError:
-                continue
-        if wait_until(lambda: not any(alive(process) for process in left), seconds):
+        if wait_until(gone, seconds):
             return
     raise FleetError(f"process {left[0].pid} cannot be killed: look at /proc/{left[0].pid}/stack")
 
@@ -157,13 +171,14 @@ def unmount_below(folder: Path) -> None:
         if Path(point) != folder and folder in Path(point).parents:
             points.append(point)
     for point in sorted(points, key=len, reverse=True):
-        if subprocess.run(["umount", point], check=False, stderr=subprocess.DEVNULL,
-                          env=clean_environment()).returncode:
+        if subprocess.run(
+            ["umount", point], check=False, stderr=subprocess.DEVNULL, env=clean_environment()
+        ).returncode:
             run([tool("umount"), "-l", point], f"unmounting {point}")
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/<pid>/stat after the command's name; empty when there is no such process."""
+    """The fields of /proc/<pid>/stat after the command's name; empty for no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import processes
-from host import FleetError, State
+from host import FleetError, State, UnfitError
 
 PACKAGES = ("python3", "procps")
 FALLBACK_MIRRORS = {
@@ -24,8 +24,16 @@ FALLBACK_MIRRORS = {
     "ubuntu": "http://archive.ubuntu.com/ubuntu",
 }
 # Not needed in the containers; they only make every import slower.
-LEFT_OUT = ("./var/cache/apt/*", "./var/lib/apt/lists/*", "./var/log/*", "./usr/share/doc/*",
-            "./usr/share/man/*", "./dev/*", "./proc/*", "./sys/*")
+LEFT_OUT = (
+    "./var/cache/apt/*",
+    "./var/lib/apt/lists/*",
+    "./var/log/*",
+    "./usr/share/doc/*",
+    "./usr/share/man/*",
+    "./dev/*",
+    "./proc/*",
+    "./sys/*",
+)
 
 
 def ensure_tar(state: State) -> Path:
@@ -56,18 +64,27 @@ def _release() -> tuple[str, str]:
         values[key] = value.strip("\"'")
     system, release = values.get("ID", ""), values.get("VERSION_CODENAME", "")
     if system not in FALLBACK_MIRRORS or not release:
-        raise FleetError(f"/etc/os-release: {system or 'unknown system'} {release}: "
-                         "the loopback fleet is made for Debian and Ubuntu")
+        raise UnfitError(
+            f"/etc/os-release: {system or 'unknown system'} {release}: "
+            "the loopback fleet is made for Debian and Ubuntu"
+        )
     return system, release
 
 
 def _mirror(system: str, release: str) -> str:
     """The mirror that this machine's apt uses for its release."""
     listed = processes.run(
-        ["/usr/bin/apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)",
-         "Created-By: Packages"], "apt's sources")
+        [
+            "/usr/bin/apt-get",
+            "indextargets",
+            "--format",
+            "$(REPO_URI) $(RELEASE) $(COMPONENT)",
+            "Created-By: Packages",
+        ],
+        "apt's sources",
+    )
     for line in listed.splitlines():
-        uri, name, component = (line.split(" ") + ["", ""])[:3]
+        uri, name, component = [*line.split(" "), "", ""][:3]
         if name == release and component == "main" and uri.startswith(("http:", "https:", "file:")):
             return uri
     return FALLBACK_MIRRORS[system]
@@ -75,16 +92,24 @@ def _mirror(system: str, release: str) -> str:
 
 def _debootstrap(root: Path, release: str, mirror: str, log: Path) -> None:
     environment = processes.clean_environment()
-    proxy = processes.run(["/usr/bin/apt-config", "shell", "P", "Acquire::http::Proxy"],
-                          "apt's proxy").strip()
+    proxy = processes.run(
+        ["/usr/bin/apt-config", "shell", "P", "Acquire::http::Proxy"], "apt's proxy"
+    ).strip()
     if proxy.startswith("P='http"):
-        environment.setdefault("http_proxy", proxy[len("P='"):-1])
-    argv = [processes.tool("debootstrap"), "--variant=minbase", f"--include={','.join(PACKAGES)}",
-            release, str(root), mirror]
+        environment.setdefault("http_proxy", proxy[len("P='") : -1])
+    argv = [
+        processes.tool("debootstrap"),
+        "--variant=minbase",
+        f"--include={','.join(PACKAGES)}",
+        release,
+        str(root),
+        mirror,
+    ]
     print(f"making the containers' root file system: {' '.join(argv[1:])}", file=sys.stderr)
     with log.open("wb") as output:
-        work = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                                env=environment)
+        work = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+        )
         began = shown = time.monotonic()
         while work.poll() is None:
             time.sleep(0.2)
@@ -97,8 +122,20 @@ def _debootstrap(root: Path, release: str, mirror: str, log: Path) -> None:
 
 def _pack(root: Path, path: Path) -> None:
     excludes = [f"--exclude={pattern}" for pattern in LEFT_OUT]
-    processes.run([processes.tool("tar"), "--numeric-owner", "--one-file-system", *excludes,
-                   "-C", str(root), "-cf", str(path), "."], "packing the root file system")
+    processes.run(
+        [
+            processes.tool("tar"),
+            "--numeric-owner",
+            "--one-file-system",
+            *excludes,
+            "-C",
+            str(root),
+            "-cf",
+            str(path),
+            ".",
+        ],
+        "packing the root file system",
+    )
 
 
 def _last_line(log: Path) -> str:
