@@ -1,0 +1,41 @@
+"""Numbers for people: three digits and a unit. Files and JSON keep the full ones."""
+
+from __future__ import annotations
+
+import math
+
+_TIMES = ((1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s"))
+_SIZES = ((1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
+
+UNKNOWN = "-"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as ``3.90 µs``; ``-`` when unknown or not finite."""
+    return _scaled(seconds, _TIMES)
+
+
+def size(count: float | None) -> str:
+    """Bytes as ``1.23 MB`` (powers of ten); ``-`` when unknown."""
+    if count is not None and 0 <= count < 1000:
+        return f"{count:.0f} B"
+    return _scaled(count, _SIZES)
+
+
+def percent(fraction: float | None) -> str:
+    """A fraction as ``47.6%``, below ten percent as ``0.31%``; ``-`` when unknown."""
+    if fraction is None or not math.isfinite(fraction):
+        return UNKNOWN
+    value = fraction * 100
+    return f"{value:.2f}%" if abs(value) < 9.995 else f"{value:.1f}%"
+
+
+def _scaled(value: float | None, units: tuple[tuple[float, str], ...]) -> str:
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    for scale, unit in units:
+        scaled = value / scale
+        if abs(scaled) < 999.5 or unit == units[-1][1]:
+            break
+    places = 2 if abs(scaled) < 9.995 else 1 if abs(scaled) < 99.95 else 0
+    return f"{scaled:.{places}f} {unit}"

@@ -1,0 +1,184 @@
+"""Text for people: lines as they come with their host in front, then the table and where it is.
+
+Into a pipe it is plain: no escapes, tables within 80 columns. Lines of jobs are never cut.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from orchestrator.errors import InterruptedRun
+from orchestrator.events import (
+    Event,
+    JobEnded,
+    JobStarted,
+    Merged,
+    Note,
+    OutputLine,
+    Pushed,
+    Row,
+    StillRunning,
+    Summary,
+    TargetFailed,
+)
+from orchestrator.show.numbers import duration, size
+from orchestrator.show.stream import LineStream
+from orchestrator.show.table import result_table
+from orchestrator.show.text import display_width, pad, safe
+
+_RESET = "\x1b[0m"
+_PREFIX = "\x1b[36m"
+_GREEN, _YELLOW, _RED = "\x1b[32m", "\x1b[33m", "\x1b[31m"
+_STATUS = {"PASSED": _GREEN, "OK": _GREEN, "FAILED": _RED, "ERROR": _RED, "UNREACHABLE": _RED}
+_MANY_LOGS = 12
+
+
+class PlainRenderer:
+    """A sink that writes to ``stream``; notes and failed targets go to ``errors`` (stderr)."""
+
+    def __init__(
+        self, stream: TextIO, *, color: bool, width: int, errors: TextIO | None = None
+    ) -> None:
+        self._out = LineStream(stream)
+        self._errors = LineStream(sys.stderr if errors is None else errors)
+        self._color = color
+        self._width = width
+        self._lock = threading.Lock()
+        self._longest = 0
+        self._rows: list[Row] = []
+        self._merged: list[Merged] = []
+        self._jobs: list[JobEnded] = []
+        self._handlers: dict[str, Callable[[Any], None]] = {
+            Note.kind: self._note,
+            TargetFailed.kind: self._target_failed,
+            Pushed.kind: self._pushed,
+            JobStarted.kind: self._job_started,
+            OutputLine.kind: lambda event: self._line(event.target, safe(event.text)),
+            StillRunning.kind: self._still_running,
+            JobEnded.kind: self._job_ended,
+            Merged.kind: self._merged.append,
+            Row.kind: self._rows.append,
+            Summary.kind: self._summary,
+        }
+
+    def __call__(self, event: Event) -> None:
+        """Show ``event``; raises ``InterruptedRun`` once when nobody reads any more."""
+        with self._lock:
+            handler = self._handlers.get(event.kind)
+            if handler is not None:
+                handler(event)
+
+    def _line(self, target: str, text: str) -> None:
+        name = safe(target)
+        self._longest = max(self._longest, display_width(name))
+        self._out.write(f"{self._paint(_PREFIX, pad(name, self._longest))} | {text}")
+
+    def _aside(self, text: str) -> None:
+        with suppress(InterruptedRun):  # a closed stderr is no reason to stop a run
+            self._errors.write(text)
+
+    def _note(self, event: Note) -> None:
+        where = f"{event.target}: " if event.target else ""
+        level = "" if event.level == "info" else f"{event.level}: "
+        self._aside(safe(f"{level}{where}{event.message}"))
+
+    def _target_failed(self, event: TargetFailed) -> None:
+        self._aside(safe(f"{event.target}: {event.status}: {event.message}"))
+
+    def _pushed(self, event: Pushed) -> None:
+        for change in event.changes:
+            self._line(event.target, safe(change))
+        verb = "would send" if event.dry_run else "sent"
+        text = f"{verb} {_count(event.files_sent, 'file')} ({size(event.bytes_sent)})"
+        if not event.files_sent and not event.deleted:
+            text = "nothing to send"
+        elif event.deleted:
+            text += f", {'would delete' if event.dry_run else 'deleted'} {event.deleted}"
+        self._line(event.target, safe(f"{text}: {event.path}"))
+
+    def _job_started(self, event: JobStarted) -> None:
+        attempt = f" (attempt {event.attempt})" if event.attempt > 1 else ""
+        self._line(event.target, safe(f"start {event.op}{attempt}"))
+
+    def _still_running(self, event: StillRunning) -> None:
+        self._line(event.target, safe(f"... {event.op} runs, {event.seconds:.0f} s so far"))
+
+    def _job_ended(self, event: JobEnded) -> None:
+        self._jobs.append(event)
+        status = self._paint_status(event.status, event.status)
+        message = safe(f": {event.message}") if event.message else ""
+        taken = duration(event.seconds)
+        self._line(event.target, f"end {safe(event.op)} {status} in {taken}{message}")
+
+    def _summary(self, event: Summary) -> None:
+        table = result_table(self._rows, self._width, self._paint_status)
+        blocks = [
+            table,
+            [line for merged in self._merged for line in _merged_lines(merged)],
+            self._log_lines(event),
+            [_summary_line(event)],
+        ]
+        lines = [line for block in blocks if block for line in ("", *block)]
+        # Nothing but the summary: no blank line before it.
+        self._out.write(*(lines if self._jobs or len(lines) > 2 else lines[1:]))
+
+    def _log_lines(self, event: Summary) -> list[str]:
+        jobs = self._jobs
+        if len(jobs) > _MANY_LOGS:  # the folder below holds them all
+            jobs = [job for job in jobs if job.status != "PASSED"]
+        lines = [
+            safe(f"log of {job.op} on {job.target}: {_short(job.log)}") for job in jobs if job.log
+        ]
+        folder = [safe(f"folder of the run: {_short(event.folder)}")] if event.folder else []
+        return [*lines, *folder, *(safe(f"file: {_short(path)}") for path in event.files)]
+
+    def _paint_status(self, status: str, text: str) -> str:
+        return self._paint(_STATUS.get(status, _YELLOW), text)
+
+    def _paint(self, code: str, text: str) -> str:
+        return f"{code}{text}{_RESET}" if self._color else text
+
+
+def _merged_lines(event: Merged) -> list[str]:
+    counts = {
+        "appended": event.appended,
+        "updated": event.updated,
+        "skipped": event.skipped,
+        "kept": event.kept,
+    }
+    said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no row"
+    withheld = [safe(f"  withheld: {row}") for row in event.withheld]
+    return [safe(f"merged into {_short(event.path)}: {said}"), *withheld]
+
+
+def _summary_line(event: Summary) -> str:
+    parts = [f"{count} {name}" for name, count in event.counts.items() if count]
+    lost: dict[str, int] = {}
+    for status in event.targets.values():
+        if status != "OK":
+            lost[status] = lost.get(status, 0) + 1
+    parts += [f"{_count(count, 'target')} {status}" for status, count in lost.items()]
+    text = ", ".join(parts)
+    if event.message:
+        text += f"{'; ' if text else ''}{event.message}"
+    text = f"{event.command}: {text or 'done'}"
+    taken = f" in {duration(event.seconds)}" if event.seconds is not None else ""
+    code = f", exit code {event.exit_code}" if event.exit_code else ""
+    return safe(f"{text}{taken}{code}")
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _short(path: str) -> str:
+    """``path`` from the current folder where it lies below it."""
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return path
