@@ -208,9 +208,6 @@ def stop_container(host: Host) -> None:
 
 def stop_engine(host: Host) -> None:
     """End the engine with everything in its containers, also what a killed engine left running."""
-    if engine_runs(host):
-        for container in docker(host, "ps", "--quiet").split():
-            docker(host, "kill", container)
     for name in ("dockerd", "containerd"):
         process = processes.remembered(host, name)
         if process:
@@ -225,7 +222,8 @@ def stop_engine(host: Host) -> None:
         lambda folder: any(one in (folder / "cgroup").read_text() for one in ids)
     )
     processes.end([*shims, *inside], grace=0)
-    processes.unmount_below(host.root)
+    for folder in (host.engine, host.run):
+        processes.unmount_below(folder)
     if host.run.exists():
         shutil.rmtree(host.run)
     host.docker_socket.unlink(missing_ok=True)

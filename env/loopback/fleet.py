@@ -100,6 +100,7 @@ def down(state: State, purge: bool) -> None:
         state.forget_size()
         if purge:
             login.remove_user(state)
+            processes.unmount_below(state.root)
             state.remove()
             say(f"removed {state.root}")
 
@@ -227,6 +228,9 @@ def main() -> int:
             return 0 if status(state) else 1
         else:
             print(inventory(state), end="")
+    except OSError as error:
+        say(f"fleet.py: {error.filename or 'the operating system'}: {error.strerror}")
+        return 1
     except FleetError as error:
         say(f"fleet.py: {error}")
         return 3 if isinstance(error, UnfitError) else 1

@@ -1,0 +1,1 @@
+"""Tests on real sshd and Docker engines of this machine (env/loopback)."""
