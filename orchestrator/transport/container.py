@@ -1,0 +1,156 @@
+"""A connection into a container: ``docker exec -i`` through the connection to its host."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from ..errors import UnusableError
+from .base import Connection, Pipe
+
+# What docker, podman and sudo say on standard error: (pattern, what is wrong, what to do).
+# {name} is the container, {docker} the docker command, {last} the last line that was said.
+_TROUBLES: tuple[tuple[str, str, str], ...] = (
+    (
+        r"no such container|no container with name or id",
+        "there is no container {name}",
+        "list them with: {docker} ps -a",
+    ),
+    (
+        r"is not running|container state improper|is stopped",
+        "container {name} is not running",
+        "start it with: {docker} start {name}",
+    ),
+    (
+        r"is paused",
+        "container {name} is paused",
+        "wake it with: {docker} unpause {name}",
+    ),
+    (
+        r"is restarting",
+        "container {name} is restarting all the time",
+        "see why with: {docker} logs --tail 20 {name}",
+    ),
+    (
+        r"a password is required|a terminal is required|no tty present|askpass",
+        "sudo asks for a password",
+        "allow docker without one in sudoers (NOPASSWD), or add the user to the group docker",
+    ),
+    (
+        r"not in the sudoers|is not allowed to execute|may not run sudo",
+        "the user may not run docker through sudo",
+        "allow it in sudoers, or add the user to the group docker",
+    ),
+    (
+        r"permission denied.*(daemon socket|docker\.sock|docker api)|connect: permission denied",
+        "no permission on the Docker socket",
+        "add the user to the group docker (and log in again), or set docker_command: sudo -n docker",
+    ),
+    (
+        r"cannot connect to the docker daemon|is the docker daemon running|"
+        r"error during connect|failed to connect to the docker api",
+        "the Docker engine does not answer",
+        "start it with: systemctl start docker, or set DOCKER_HOST for this login",
+    ),
+    (
+        r"unable to find user|no matching entries in passwd",
+        "container {name} has no such user ({last})",
+        "correct docker_user",
+    ),
+    (
+        # The OCI runtime: the container has not got the command that should run in it.
+        r"oci runtime exec failed.*(executable file not found|no such file)",
+        "container {name} lacks the command that was to run ({last})",
+        "name a python that is in the container, in the inventory",
+    ),
+    (
+        r"oci runtime|oci permission denied|exec failed",
+        "the container runtime could not start a command in {name} ({last})",
+        "try by hand: {docker} exec -i {name} sh",
+    ),
+    (
+        r"(docker|podman|sudo|{command})['\"]?:? *(command )?not found|"
+        r"not found.*(docker|podman)|unknown command:? *(docker|podman|sudo)|"
+        r"command not found.*(docker|podman)",
+        "there is no {docker} on the host",
+        "install it, put it on the PATH of this login, or set docker_command",
+    ),
+)
+
+
+def docker_trouble(
+    stderr: bytes, *, container: str, docker_command: Sequence[str], where: str
+) -> UnusableError | None:
+    """Return what ``stderr`` of a docker command complains about, None when it is nothing known."""
+    text = stderr.decode("utf-8", "replace")
+    docker = shlex.join(docker_command)
+    command = re.escape(docker_command[0])
+    lines = text.strip().splitlines()
+    words = {"name": container, "docker": docker, "last": lines[-1].strip() if lines else ""}
+    for pattern, message, hint in _TROUBLES:
+        if re.search(pattern.replace("{command}", command), text, re.IGNORECASE | re.DOTALL):
+            return UnusableError(message.format(**words), where=where, hint=hint.format(**words))
+    return None
+
+
+class ContainerConnection:
+    """Starts commands in a running container of the host that ``inner`` leads to.
+
+    ``inner`` is shared by the targets of a host and not closed with this.
+    """
+
+    def __init__(
+        self,
+        inner: Connection,
+        container: str,
+        docker_command: Sequence[str] = ("docker",),
+        docker_user: str | None = None,
+    ) -> None:
+        self._inner = inner
+        self._container = container
+        self._docker_command = tuple(docker_command)
+        self._user = ("--user", docker_user) if docker_user else ()
+
+    @property
+    def peer(self) -> str:
+        """``host:container``."""
+        return f"{self._inner.peer}:{self._container}"
+
+    def open(self, argv: Sequence[str]) -> Pipe:
+        """Start ``argv`` in the container.
+
+        A container that is missing or stopped shows as a pipe that ends early; ``explain`` tells.
+        """
+        return self._inner.open(
+            [*self._docker_command, "exec", "-i", *self._user, self._container, *argv]
+        )
+
+    def explain(self, exit_status: int | None, stderr_tail: bytes) -> UnusableError:
+        """Return why a pipe ended before the command in the container could speak."""
+        known = docker_trouble(
+            stderr_tail,
+            container=self._container,
+            docker_command=self._docker_command,
+            where=self.peer,
+        )
+        if known:
+            return known
+        lines = stderr_tail.decode("utf-8", "replace").strip().splitlines()
+        docker = shlex.join(self._docker_command)
+        if exit_status in (126, 127) and not lines:
+            return UnusableError(
+                f"the command was not found in the container (status {exit_status})",
+                where=self.peer,
+                hint="name a python that is in the container, in the inventory",
+            )
+        said = f": {lines[-1].strip()}" if lines else " and said nothing"
+        status = "unknown" if exit_status is None else str(exit_status)
+        return UnusableError(
+            f"{docker} exec ended with status {status}{said}",
+            where=self.peer,
+            hint=f"try by hand: {docker} exec -i {self._container} sh",
+        )
+
+    def close(self) -> None:
+        """Do nothing: the connection to the host belongs to who opened it."""
