@@ -1,0 +1,141 @@
+"""``OpBenchmarkBase``: what every runner derives from.
+
+A runner says what is called (``prepare_and_get_launcher``), what it should compute
+(``run_verification``) and what it moves (``define_metrics``). It does not know which engine
+measures it: streams, devices and timers come from outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from harness.checks import Comparison, compare
+
+
+def _dtype(config: dict[str, Any]) -> torch.dtype:
+    name = str(config.get("dtype", "float16")).removeprefix("torch.")
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise ValueError(f"dtype {name!r} is no torch dtype; write float16, bfloat16, float32, ...")
+    return found
+
+
+class OpBenchmarkBase:
+    """Base of all runners; see the methods for what to override."""
+
+    # "cuda" or "cpu"; the harness sets it before a runner is made, alone it follows torch.
+    device_type: str | None = None
+    # Name of the distribution that holds the kernel, when it is not an operator library.
+    library: str | None = None
+    # Synchronous operators set this: they are then timed without batching.
+    _force_sync = False
+
+    def __init__(self, name: str, config: dict[str, Any]) -> None:
+        self.name = name
+        self.config = config
+        self.dtype = _dtype(config)
+        self.comparisons: list[Comparison] = []
+        self.poisoned = False
+        self._streams: dict[tuple[int, int], torch.cuda.Stream] = {}
+
+    # What a runner overrides.
+
+    def define_metrics(self, state: Any) -> None:
+        """Declare columns (``state.add_summary``), elements and bytes moved by one call."""
+
+    def prepare_and_get_launcher(self, dev_id: int, tc_s: Any) -> Callable[[Any], None]:
+        """Make the data under stream ``tc_s`` and return a launcher that only calls the operator."""
+        raise NotImplementedError(f"{type(self).__name__} has no prepare_and_get_launcher")
+
+    def run_verification(self, dev_id: int) -> tuple[bool, float] | None:
+        """Return (passed, difference) for data of another seed; None: there is no reference."""
+        return None
+
+    def flops(self) -> int | None:
+        """Floating-point operations of one call, where that means something."""
+        return None
+
+    # What a runner uses.
+
+    def device(self, dev_id: int) -> torch.device:
+        """The device the case runs on: ``cuda:<dev_id>``, or the CPU."""
+        if self._on_cpu():
+            return torch.device("cpu")
+        return torch.device("cuda", dev_id)
+
+    def stream(self, tc_s: Any) -> contextlib.AbstractContextManager[Any]:
+        """Context in which data is made: the given stream; nothing on the CPU."""
+        return contextlib.nullcontext() if tc_s is None else torch.cuda.stream(tc_s)
+
+    def synchronize(self, dev_id: int) -> None:
+        """Wait until the device has done its work; nothing to wait for on the CPU."""
+        if not self._on_cpu():
+            torch.cuda.synchronize(dev_id)
+
+    def generator(self, dev_id: int, seed: int) -> torch.Generator:
+        """A seeded random generator on the case's device."""
+        return torch.Generator(device=self.device(dev_id)).manual_seed(seed)
+
+    def as_torch_stream(self, stream: Any, dev_id: int) -> torch.cuda.Stream | None:
+        """The engine's stream as torch's; None where there is none (CPU).
+
+        Remembered by address, because a launcher asks at every call.
+        """
+        if stream is None:
+            return None
+        key = (int(stream.addressof()), dev_id)
+        if key not in self._streams:
+            self._streams[key] = torch.cuda.ExternalStream(
+                key[0], device=torch.device("cuda", dev_id)
+            )
+        return self._streams[key]
+
+    def make_launcher(
+        self, dev_id: int, op: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Callable[[Any], None]:
+        """Wrap ``op(*args, **kwargs)`` as ``launcher(launch)`` on the engine's stream."""
+        if self._on_cpu():
+
+            def call(launch: Any) -> None:
+                op(*args, **kwargs)
+
+            return call
+
+        def call_on_stream(launch: Any) -> None:
+            with torch.cuda.stream(self.as_torch_stream(launch.get_stream(), dev_id)):
+                op(*args, **kwargs)
+
+        return call_on_stream
+
+    def check_diff(
+        self, out: torch.Tensor, ref: torch.Tensor, threshold: float = 0.999999
+    ) -> tuple[bool, float]:
+        """Return (passed, 1 - cosine) of ``out`` against ``ref``, computed in float64.
+
+        Also demands equal shapes, finite values and norms within 1 %; the figures go into the
+        record.
+        """
+        result = compare(out, ref, threshold)
+        self.comparisons.append(result)
+        return result.passed, result.difference
+
+    def poison(self, *outputs: torch.Tensor) -> None:
+        """Fill ``outputs`` with values no operator leaves behind, so that untouched ones fail."""
+        for tensor in outputs:
+            if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+                tensor.fill_(math.nan)
+            elif tensor.dtype is torch.bool:
+                tensor.logical_not_()
+            else:
+                tensor.fill_(torch.iinfo(tensor.dtype).max)
+        self.poisoned = True
+
+    def _on_cpu(self) -> bool:
+        if self.device_type is None:
+            return not torch.cuda.is_available()
+        return self.device_type == "cpu"

@@ -1,0 +1,120 @@
+"""``mcoplib_mxbenchmark_ops.py``: list the operators, or decide every case of one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness import loader
+from harness.errors import HarnessError, TreeError
+
+
+def parser() -> argparse.ArgumentParser:
+    """The front door's flags; what it does not know is handed to nvbench."""
+    parse = argparse.ArgumentParser(
+        prog="mcoplib_mxbenchmark_ops.py",
+        allow_abbrev=False,
+        description="Verify an operator and, if it is right, measure it.",
+        epilog="Flags that are not listed here go to nvbench. "
+        "Exit code: 0 all cases passed, 1 failed or error, 2 usage or tree, "
+        "3 unavailable or unusable machine, 4 timeout.",
+    )
+    parse.add_argument("--list", action="store_true", help="list the operators")
+    parse.add_argument("--op", metavar="NAME", help="operator to measure")
+    parse.add_argument("--csv", metavar="PATH", type=Path, help="performance table")
+    parse.add_argument(
+        "--output", metavar="PATH", type=Path, help="with --compare: append the result, as CSV"
+    )
+    mode = parse.add_mutually_exclusive_group()
+    for name, text in (
+        ("generate", "append rows that the table lacks"),
+        ("update", "replace rows that got more than 5 %% faster"),
+        ("compare", "show performance against the table, write nothing"),
+    ):
+        mode.add_argument(f"--{name}", dest="mode", action="store_const", const=name, help=text)
+    parse.add_argument(
+        "--records",
+        metavar="PATH",
+        type=Path,
+        help="append one JSON line a case (default: beside --csv, .records.jsonl)",
+    )
+    parse.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="overlay on the configuration; VALUE is JSON, else text; repeatable",
+    )
+    parse.add_argument("--engine", choices=("auto", "nvbench", "torch"), default="auto")
+    parse.add_argument("-d", "--device", metavar="INDEX", type=int, help="GPU to use")
+    parse.add_argument("--min-time", metavar="SECONDS", type=float, help="least time sampled")
+    parse.add_argument(
+        "--timeout", metavar="SECONDS", type=float, default=600.0, help="most time sampled"
+    )
+    parse.add_argument(
+        "--case-timeout",
+        metavar="SECONDS",
+        type=float,
+        default=900.0,
+        help="a case is killed after this time (default 900)",
+    )
+    return parse
+
+
+def main(argv: Sequence[str], operators: Sequence[str], root: str) -> int:
+    """Run the front door for the tree ``root``; returns its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")
+    parse = parser()
+    args, nvbench_flags = parse.parse_known_args(argv)
+    if args.list:
+        for name in sorted(operators):
+            print(f"  * {name}")
+        return 0
+    try:
+        return _measure(args, nvbench_flags, operators, Path(root))
+    except HarnessError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 130
+
+
+def _measure(
+    args: argparse.Namespace, nvbench_flags: list[str], operators: Sequence[str], root: Path
+) -> int:
+    if not args.op:
+        raise TreeError("nothing to do: give --op NAME, or --list to see the operators")
+    if args.mode and args.csv is None:
+        raise TreeError(f"--{args.mode} needs --csv PATH")
+    if args.output is not None and args.mode != "compare":
+        raise TreeError("--output goes with --compare")
+    loader.check_supported(args.op, operators)
+    config = loader.load_config(root, args.op)
+    config.update(overlay(args.set))
+    source = loader.check_runner(root, args.op)
+
+    # From here on torch is needed; usage errors above answer at once.
+    from harness.session import Session
+
+    return Session(args, nvbench_flags, root, config, source).run()
+
+
+def overlay(settings: Sequence[str]) -> dict[str, Any]:
+    """``KEY=VALUE`` texts as a dict; raises ``TreeError`` for one without a key or ``=``."""
+    values: dict[str, Any] = {}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise TreeError(f"--set {text!r}: write KEY=VALUE")
+        try:
+            values[key.strip()] = json.loads(value)
+        except json.JSONDecodeError:
+            values[key.strip()] = value
+    return values

@@ -1,0 +1,266 @@
+"""The performance CSV: established columns by position, read and written without losing a cell.
+
+Names repeat in the header (``Samples``, ``Noise``), so the first eighteen columns are always
+addressed by position; what follows them (``GPU Median (sec)``, ``case_id``, other people's columns)
+is addressed by name.
+"""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import io
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from harness.environment import device_model
+from harness.errors import TreeError
+
+ESTABLISHED = (
+    "op_name",
+    "Device",
+    "Device Name",
+    "Acc_Pass",
+    "Cos_Dist",
+    "Op",
+    "dtype",
+    "Shape",
+    "Samples",
+    "CPU Time (sec)",
+    "Noise",
+    "GPU Time (sec)",
+    "Noise",
+    "Elem/s (elem/sec)",
+    "GlobalMem BW (bytes/sec)",
+    "BWUtil",
+    "Samples",
+    "Batch GPU (sec)",
+)
+EXTRA = ("GPU Median (sec)", "Repeats", "Repeat Spread", "case_id")
+_BOM = "\ufeff"
+_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+class Col(IntEnum):
+    """Positions of the established columns."""
+
+    OP_NAME = 0
+    DEVICE = 1
+    DEVICE_NAME = 2
+    ACC_PASS = 3
+    COS_DIST = 4
+    OP = 5
+    DTYPE = 6
+    SHAPE = 7
+    SAMPLES = 8
+    CPU_TIME = 9
+    CPU_NOISE = 10
+    GPU_TIME = 11
+    GPU_NOISE = 12
+    ELEMENT_RATE = 13
+    BANDWIDTH = 14
+    UTILISATION = 15
+    BATCH_SAMPLES = 16
+    BATCH_TIME = 17
+
+
+@dataclass
+class Row:
+    """One new row: the established cells, and further cells by column name."""
+
+    cells: list[str]
+    extra: dict[str, str]
+
+
+@dataclass
+class Table:
+    """A CSV file in memory."""
+
+    header: list[str] = field(default_factory=lambda: [*ESTABLISHED, *EXTRA])
+    rows: list[list[str]] = field(default_factory=list)
+    # Rows of the wrong width, with their line: reported and kept aside, never mended.
+    rejected: list[tuple[int, list[str]]] = field(default_factory=list)
+    line_end: str = "\n"
+    bom: bool = False
+
+    def column(self, name: str) -> int | None:
+        """Position of a column behind the established ones; None when there is none."""
+        for position in range(len(ESTABLISHED), len(self.header)):
+            if self.header[position] == name:
+                return position
+        return None
+
+    def extra(self, row: Sequence[str], name: str) -> str:
+        """The cell of ``row`` under an extra column, empty when there is no such column."""
+        position = self.column(name)
+        return "" if position is None else row[position]
+
+    def fit(self, row: Row) -> list[str]:
+        """``row`` as cells of this table; columns it needs are added (empty for older rows)."""
+        for name in [*EXTRA, *row.extra]:
+            if self.column(name) is None:
+                self.header.append(name)
+                for older in self.rows:
+                    older.append("")
+        cells = row.cells + [""] * (len(self.header) - len(ESTABLISHED))
+        for name, value in row.extra.items():
+            position = self.column(name)
+            assert position is not None
+            cells[position] = value
+        return cells
+
+    def find(self, cells: Sequence[str]) -> int | None:
+        """Index of the row for the same case on the same device model; None when there is none.
+
+        By ``case_id``; a row from before that column by operator, dtype and shape.
+        """
+        wanted = self.extra(cells, "case_id")
+        for index, row in enumerate(self.rows):
+            if row[Col.OP_NAME] != cells[Col.OP_NAME]:
+                continue
+            if _model(row) != _model(cells):
+                continue
+            known = self.extra(row, "case_id")
+            if known and wanted:
+                if known == wanted:
+                    return index
+            elif row[Col.OP : Col.SHAPE + 1] == cells[Col.OP : Col.SHAPE + 1]:
+                return index
+        return None
+
+    def text(self) -> str:
+        """The file's text, with its own line ends."""
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator=self.line_end)
+        writer.writerow(self.header)
+        writer.writerows(self.rows)
+        return (_BOM if self.bom else "") + buffer.getvalue()
+
+
+def _model(row: Sequence[str]) -> str:
+    return device_model("gpu", row[Col.DEVICE_NAME])
+
+
+def seconds(cell: str) -> float | None:
+    """A time cell in seconds; a unit suffix is understood, an empty or broken cell is None."""
+    text = cell.strip()
+    for suffix, factor in _UNITS.items():
+        if text.endswith(suffix):
+            text = text[: -len(suffix)]
+            break
+    else:
+        factor = 1.0
+    try:
+        return float(text) * factor
+    except ValueError:
+        return None
+
+
+def read(path: Path) -> Table:
+    """Read ``path``; a file that is absent or empty gives an empty table.
+
+    Raises ``TreeError`` when the header is not the established one.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return Table()
+    except OSError as error:
+        raise TreeError(f"{path}: cannot be read: {error.strerror}") from None
+    table = Table(bom=text.startswith(_BOM))
+    text = text.removeprefix(_BOM)
+    if not text.strip():
+        return table
+    table.line_end = "\r\n" if text.split("\n", 1)[0].endswith("\r") else "\n"
+    reader = csv.reader(io.StringIO(text, newline=""))
+    table.header = next(reader)
+    if tuple(table.header[: len(ESTABLISHED)]) != ESTABLISHED:
+        raise TreeError(
+            f"{path}:1: the columns are not those of a performance table; give another --csv"
+        )
+    begins = reader.line_num + 1
+    for cells in reader:
+        if len(cells) == len(table.header):
+            table.rows.append(cells)
+        elif cells:
+            table.rejected.append((begins, cells))
+        begins = reader.line_num + 1
+    return table
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the table at ``path`` against other processes of this machine."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f".{path.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def write(path: Path, table: Table) -> None:
+    """Replace ``path`` in one step; rejected rows go to ``<path>.malformed``. Needs the lock."""
+    path = path.resolve()
+    if table.rejected:
+        aside = Table(header=table.header, rows=[cells for _, cells in table.rejected])
+        body = aside.text().split("\n", 1)[1]
+        with path.with_name(path.name + ".malformed").open(
+            "a", encoding="utf-8", errors="surrogateescape", newline=""
+        ) as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+    mode = path.stat().st_mode & 0o7777 if path.exists() else 0o644
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(table.text().encode("utf-8", "surrogateescape"))
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def row_of(record: dict[str, Any], cos_dist: str) -> Row:
+    """The row of a verified record; cells without a value are empty."""
+    timers, rates, summaries = record["timers"], record["rates"], dict(record["summaries"])
+    cold, cpu, batch = timers["cold_gpu"] or {}, timers["cpu"] or {}, timers["batch_gpu"] or {}
+    named = [summaries.pop(name, None) for name in ("Op", "dtype", "Shape")]
+    cells = [
+        record["op"],
+        record["device"]["index"],
+        record["device"]["name"],
+        "Yes",
+        cos_dist,
+        *named,
+        (cold or cpu).get("samples"),
+        cpu.get("mean"),
+        cpu.get("noise"),
+        cold.get("mean"),
+        cold.get("noise"),
+        rates["elements_per_second"],
+        rates["bytes_per_second"],
+        rates["bandwidth_utilisation"],
+        batch.get("samples"),
+        batch.get("mean"),
+    ]
+    extra = {name: _cell(value) for name, value in summaries.items()}
+    extra |= {
+        "GPU Median (sec)": _cell(cold.get("median")),
+        "Repeats": _cell(record["repeats"]),
+        "Repeat Spread": _cell(record["repeat_spread"]),
+        "case_id": record["case_id"],
+    }
+    return Row([_cell(value) for value in cells], extra)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)

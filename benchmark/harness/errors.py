@@ -1,0 +1,31 @@
+"""What stops a run before or beside a case, each with the exit code of the front door."""
+
+from __future__ import annotations
+
+
+class HarnessError(Exception):
+    """Base of the expected errors; ``str()`` is the one line that the user sees."""
+
+    code = 2
+
+
+class TreeError(HarnessError):
+    """Usage, a configuration or a runner file is wrong; nothing can be measured with it."""
+
+
+class UnusableError(HarnessError):
+    """This machine or Python lacks what measuring needs (torch, nvbench, the device)."""
+
+    code = 3
+
+
+class UnavailableError(HarnessError):
+    """The library or backend that holds the operator is absent here; the case is UNAVAILABLE."""
+
+    code = 3
+
+
+class NotRunError(HarnessError):
+    """The runner itself asked to skip the case (``state.skip``); the case is NOT_RUN."""
+
+    code = 1

@@ -1,0 +1,213 @@
+"""One case in its own process: load, verify, and only then measure.
+
+``decide`` turns everything that can happen into an outcome: a plain dict of what the record holds.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness import libraries, loader, markers
+from harness.cases import CaseConfig
+from harness.engines import Engine, Measurement
+from harness.engines.state import CaseState, Launch
+from harness.errors import HarnessError, NotRunError, TreeError, UnavailableError, UnusableError
+from harness.worker import Send
+
+if TYPE_CHECKING:
+    from harness.base import OpBenchmarkBase
+
+WARMUP_ITERATIONS = 10
+
+
+@dataclass(frozen=True)
+class Task:
+    """One case to decide."""
+
+    root: Path
+    op: str
+    source: str
+    config: dict[str, Any]
+    dev_id: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What verification said; ``passed`` None: there is no reference."""
+
+    passed: bool | None
+    difference: float
+    metrics: dict[str, float | None]
+    poisoned: bool
+    reason: str | None
+
+
+def run(task: Task, make_engine: Callable[[], Engine], send: Send) -> None:
+    """Decide ``task`` and send ``parameters`` (once known) and ``outcome``, or ``fatal``.
+
+    ``fatal`` stops the whole run: the tree or the machine is at fault, not the case.
+    """
+    try:
+        send({"outcome": _decide(task, make_engine, send)})
+    except (TreeError, UnusableError) as error:
+        send({"fatal": {"message": str(error), "code": error.code}})
+
+
+def _decide(task: Task, make_engine: Callable[[], Engine], send: Send) -> dict[str, Any]:
+    outcome: dict[str, Any] = {"status": "ERROR"}
+    try:
+        engine = make_engine()
+        runner, config = _make_runner(task, engine.device_type, send, outcome)
+        verdict = verify(runner, task.op, task.dev_id)
+        outcome.update(_verification(verdict))
+        if verdict.passed is False:
+            markers.fatal(task.op, f"verification failed, nothing is sampled: {verdict.reason}")
+            outcome["status"] = "FAILED"
+            outcome["error"] = _error("VerificationFailed", verdict.reason or "", None)
+            return outcome
+        measured = engine.measure(
+            task.op, task.dev_id, lambda state: drive(runner, state, task.dev_id, verdict)
+        )
+        outcome.update(_measurement(measured, runner.flops()))
+        outcome["status"] = "UNVERIFIED" if verdict.passed is None else "PASSED"
+        for key in config.unread():
+            markers.warn(f"config/{task.op}.json: the runner never reads {key!r}")
+    except (TreeError, UnusableError):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a runner raises is an outcome of its case
+        _refuse(task, error, outcome)
+    except SystemExit as error:
+        _refuse(task, RuntimeError(f"the runner called exit({error.code!r})"), outcome)
+    return outcome
+
+
+def _make_runner(
+    task: Task, device_type: str, send: Send, outcome: dict[str, Any]
+) -> tuple[OpBenchmarkBase, CaseConfig]:
+    cls = loader.load_runner(task.root, task.op)
+    cls.device_type = device_type
+    outcome["library"] = libraries.library_of(cls)
+    if device_type == "cuda":
+        import torch
+
+        torch.cuda.set_device(task.dev_id)
+    config = CaseConfig(task.config)
+    runner = cls(task.op, config)
+    send({"parameters": config.parameters()})
+    return runner, config
+
+
+def verify(runner: OpBenchmarkBase, op: str, dev_id: int) -> Verdict:
+    """Run the runner's own verification and hold it to its contract."""
+    answer = runner.run_verification(dev_id)
+    runner.synchronize(dev_id)
+    if answer is None:
+        markers.warn(f"{op}: the runner has no reference, so its result is UNVERIFIED")
+        return Verdict(None, math.nan, {}, False, None)
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        raise TypeError(f"run_verification returned {answer!r}, not (passed, difference)")
+    passed, difference = bool(answer[0]), float(answer[1])
+    reason = None
+    if passed and not math.isfinite(difference):
+        passed, reason = False, f"the runner calls a difference of {difference} a pass"
+    elif not passed:
+        reasons = [c.reason for c in runner.comparisons if c.reason]
+        reason = "; ".join(reasons) or f"the runner's own check refused it ({difference:.2e})"
+    markers.verify(op, passed, difference)
+    metrics = _worst(runner) or {"difference": difference if math.isfinite(difference) else None}
+    return Verdict(passed, difference, metrics, runner.poisoned, reason)
+
+
+def _worst(runner: OpBenchmarkBase) -> dict[str, float | None]:
+    """The worst figure of each kind over all comparisons; None where one had no value."""
+    metrics: dict[str, float | None] = {}
+    for comparison in runner.comparisons:
+        for name, value in comparison.metrics().items():
+            if name not in metrics:
+                metrics[name] = value
+                continue
+            other = metrics[name]
+            centre = 1.0 if name == "norm_ratio" else 0.0
+            if value is None or other is None:
+                metrics[name] = None
+            elif abs(value - centre) > abs(other - centre):
+                metrics[name] = value
+    return metrics
+
+
+def drive(runner: OpBenchmarkBase, state: CaseState, dev_id: int, verdict: Verdict) -> None:
+    """Prepare, warm up, declare and measure one case with an engine's ``state``."""
+    if verdict.passed is not None:
+        state.show_verdict("Yes", f"{verdict.difference:.2e}")
+    stream = state.get_stream()
+    launcher = runner.prepare_and_get_launcher(dev_id, runner.as_torch_stream(stream, dev_id))
+    launch = Launch(stream)
+    markers.warmup_begins(WARMUP_ITERATIONS)
+    for _ in range(WARMUP_ITERATIONS):
+        launcher(launch)
+    runner.synchronize(dev_id)
+    markers.warmup_done()
+    runner.define_metrics(state)
+    synchronous = bool(getattr(runner, "_force_sync", False))
+    state.exec(launcher, batched=not synchronous, sync=synchronous)
+
+
+def _refuse(task: Task, error: Exception, outcome: dict[str, Any]) -> None:
+    if isinstance(error, NotRunError):
+        outcome["status"] = "NOT_RUN"
+    else:
+        absent = libraries.absence(error, loader.optional_imports(task.source))
+        if absent is not None:
+            outcome["status"] = "UNAVAILABLE"
+            error = UnavailableError(absent).with_traceback(error.__traceback__)
+    markers.fatal(task.op, f"{outcome['status']}: {type(error).__name__}: {error}")
+    trace = None
+    if outcome["status"] == "ERROR":
+        markers.log_traceback(error)
+        trace = "".join(traceback.format_exception(error))
+    name = outcome["status"] if isinstance(error, HarnessError) else type(error).__name__
+    outcome["error"] = _error(name, str(error), trace)
+
+
+def _error(name: str, message: str, trace: str | None) -> dict[str, Any]:
+    return {"type": name, "message": message, "traceback": trace}
+
+
+def _verification(verdict: Verdict) -> dict[str, Any]:
+    if verdict.passed is None:
+        return {"verification": None}
+    shown = f"{verdict.difference:.2e}" if math.isfinite(verdict.difference) else None
+    return {
+        "verification": {
+            "passed": verdict.passed,
+            "metrics": verdict.metrics,
+            "poisoned": verdict.poisoned,
+        },
+        "cos_dist": shown,
+    }
+
+
+def _measurement(measured: Measurement, flops: int | None) -> dict[str, Any]:
+    state = measured.state
+    return {
+        "summaries": state.summaries,
+        "timers": {
+            "cold_gpu": measured.cold_gpu,
+            "cpu": measured.cpu,
+            "batch_gpu": measured.batch_gpu,
+        },
+        "elements": state.elements,
+        "bytes_read": state.bytes_read,
+        "bytes_written": state.bytes_written,
+        "flops": flops,
+        "rates": {
+            "elements_per_second": measured.elements_per_second,
+            "bytes_per_second": measured.bytes_per_second,
+            "bandwidth_utilisation": measured.bandwidth_utilisation,
+        },
+    }

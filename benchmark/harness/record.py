@@ -1,0 +1,109 @@
+"""The ``mxfleet-result/1`` record: one JSON line a case, on disk the moment the case is decided."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import math
+import os
+import uuid
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from harness.cases import case_id
+from harness.loader import runner_path
+
+SCHEMA = "mxfleet-result/1"
+
+
+def definition(root: Path, op: str) -> str:
+    """Sixteen hex digits over the runner and the harness: a change of either breaks the series."""
+    sha = hashlib.sha256()
+    for path in [runner_path(root, op), *sorted((root / "harness").rglob("*.py"))]:
+        data = path.read_bytes()
+        sha.update(f"{path.relative_to(root).as_posix()} {len(data)}\n".encode())
+        sha.update(data)
+    return sha.hexdigest()[:16]
+
+
+def timestamp(seconds: float) -> str:
+    """``seconds`` since the epoch as UTC with milliseconds, ``2026-11-30T21:00:00.123Z``."""
+    moment = datetime.fromtimestamp(seconds, tz=timezone.utc)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def build(
+    op: str,
+    parameters: dict[str, Any],
+    outcome: dict[str, Any],
+    *,
+    definition: str,
+    device: dict[str, Any],
+    environment: dict[str, Any],
+    engine: str,
+    started: float,
+    duration: float,
+) -> dict[str, Any]:
+    """Put a case's record together; what the case did not get to is None, never invented."""
+    nothing = {"cold_gpu": None, "cpu": None, "batch_gpu": None}
+    no_rates = {
+        "elements_per_second": None,
+        "bytes_per_second": None,
+        "bandwidth_utilisation": None,
+    }
+    return {
+        "schema": SCHEMA,
+        "record_id": uuid.uuid4().hex,
+        "suite": "mcoplib",
+        "op": op,
+        "case_id": case_id(op, parameters),
+        "parameters": parameters,
+        "status": outcome["status"],
+        "flags": [],
+        "definition": definition,
+        "library": outcome.get("library"),
+        "verification": outcome.get("verification"),
+        "summaries": outcome.get("summaries", {}),
+        "timers": outcome.get("timers", nothing),
+        "repeats": 1,
+        "repeat_spread": None,
+        "bytes_read": outcome.get("bytes_read"),
+        "bytes_written": outcome.get("bytes_written"),
+        "elements": outcome.get("elements"),
+        "flops": outcome.get("flops"),
+        "rates": outcome.get("rates", no_rates),
+        "device": device,
+        "environment": environment,
+        "engine": engine,
+        "error": outcome.get("error"),
+        "started": timestamp(started),
+        "duration": round(duration, 3),
+    }
+
+
+def _representable(value: Any) -> Any:
+    """``value`` with floats that JSON has no word for (inf, nan in a configuration) as text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _representable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_representable(item) for item in value]
+    return value
+
+
+def append(path: Path, record: dict[str, Any]) -> None:
+    """Append ``record`` to ``path`` as one line and see it onto the disk; safe beside others."""
+    line = json.dumps(_representable(record), allow_nan=False, separators=(",", ":"))
+    data = line.encode() + b"\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        while data:
+            data = data[os.write(descriptor, data) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,29 @@
+"""A configuration whose values are lists stands for several cases: their cartesian product."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+from harness.errors import TreeError
+
+# Lists under these names are one value, never a sweep.
+NEVER_SWEPT = frozenset({"device_id", "device_name", "samples", "batch_size_list"})
+
+
+def expand(config: dict[str, Any], where: str) -> list[dict[str, Any]]:
+    """Return one configuration a case, in the order of the keys, the last key fastest.
+
+    Raises ``TreeError`` naming ``where`` when a swept list is empty, for then there is no case.
+    """
+    swept = [k for k, v in config.items() if isinstance(v, list) and k not in NEVER_SWEPT]
+    for key in swept:
+        if not config[key]:
+            raise TreeError(f"{where}: {key!r} is an empty list, so there is nothing to measure")
+    cases = []
+    for values in itertools.product(*(config[key] for key in swept)):
+        case = copy.deepcopy(config)
+        case.update(zip(swept, copy.deepcopy(values), strict=True))
+        cases.append(case)
+    return cases
