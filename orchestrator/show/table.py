@@ -1,12 +1,13 @@
 """The result table: one line a case and target, within the width that there is.
 
-When it is too wide, the shape gives way first, then operator and host, then the dtype: their
-cells go on in further lines, so that no two rows become the same by being cut. Status, accuracy
+When it is too wide, the shape gives way first: it is cut, unless two rows would then look the
+same. Operator, host and dtype, and such shapes, go on in further lines instead. Status, accuracy
 and numbers always stay whole.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -53,6 +54,7 @@ def result_table(rows: Sequence[Row], width: int, paint: Paint = no_paint) -> li
     ordered = sorted(rows, key=lambda row: (row.op, row.target))
     columns = _columns(ordered)
     gap = _fit(columns, width)
+    _cut_shapes(ordered, columns)
     lines = [gap.join(pad(column.title, column.width) for column in columns).rstrip()]
     lines.append(gap.join("-" * column.width for column in columns))
     for number, row in enumerate(ordered):
@@ -106,6 +108,19 @@ def _fit(columns: Sequence[_Column], width: int) -> str:
                 by_title[widest].width -= 1
                 over -= 1
     return gap
+
+
+def _cut_shapes(rows: Sequence[Row], columns: Sequence[_Column]) -> None:
+    """Cut the shapes to their column where each row still differs from all others."""
+    shape = next(column for column in columns if column.title == "shape")
+    cut = [truncate(cell, shape.width) for cell in shape.cells]
+    seen = Counter(
+        (row.op, row.target, row.dtype, text) for row, text in zip(rows, cut, strict=True)
+    )
+    shape.cells = [
+        text if seen[row.op, row.target, row.dtype, text] == 1 else whole
+        for row, text, whole in zip(rows, cut, shape.cells, strict=True)
+    ]
 
 
 def _remarks(rows: Sequence[Row], width: int) -> list[str]:
