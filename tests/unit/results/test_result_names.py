@@ -1,0 +1,82 @@
+"""Identities that two sides compute: the controller here, the harness on the target."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.results.case_id import case_id
+from orchestrator.results.device_csv import ESTABLISHED, EXTRA
+from orchestrator.results.model_name import csv_name, model_name
+
+BENCHMARK = Path(__file__).resolve().parents[3] / "benchmark"
+
+CONFIGS: list[dict[str, Any]] = [
+    {"dtype": "bfloat16", "num_tokens": 4096, "samples": 10, "device_id": 3},
+    {"num_tokens": 4096, "dtype": "bfloat16", "device_name": ["MetaX C500"]},
+    {},
+    {"eps": 1e-06, "ratio": 0.1, "on": True, "none": None},
+    {"nested": {"b": [1, 2], "a": "é 中 😀"}, "batch_size_list": [1, 2]},
+]
+DEVICES = [
+    ("maca", "MetaX C500", "C500"),
+    ("maca", "C600u", "C600u"),
+    ("cuda", "NVIDIA H200", "H200"),
+    ("cuda", "NVIDIA GeForce RTX 4090", "GeForce_RTX_4090"),
+    ("cuda", "AMD Instinct MI300X", "Instinct_MI300X"),
+    ("cuda", "../../etc/passwd", "etc_passwd"),
+    ("cpu", "Intel(R) Xeon(R) Platinum 8480+", "CPU_Intel_Xeon_Platinum_8480+"),
+    ("cpu", "Intel(R) Xeon(R) CPU E5-2680 v4 @ 2.40GHz", "CPU_Intel_Xeon_E5-2680_v4"),
+    ("cpu", "AMD EPYC 9554 64-Core Processor", "CPU_AMD_EPYC_9554"),
+    ("cpu", "", "CPU"),
+    ("cuda", "中", "unknown"),
+]
+
+
+@pytest.fixture
+def harness(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not (BENCHMARK / "harness").is_dir():
+        pytest.skip("this checkout has no benchmark/harness")
+    monkeypatch.syspath_prepend(str(BENCHMARK))
+    assert "harness" not in sys.modules or sys.modules["harness"].__file__
+
+
+def test_a_case_is_its_operator_and_parameters() -> None:
+    ids = [case_id("op", config) for config in CONFIGS]
+    # printf '{"op":"op","parameters":{"dtype":"bfloat16","num_tokens":4096}}' | sha256sum
+    assert ids[0] == ids[1] == "7b4717fdb23d7345"
+    assert len(set(ids)) == len(CONFIGS) - 1
+    assert case_id("other", CONFIGS[0]) != ids[0]
+
+
+@pytest.mark.usefixtures("harness")
+@pytest.mark.parametrize("config", CONFIGS)
+def test_the_harness_computes_the_same_case_id(config: dict[str, Any]) -> None:
+    from harness.cases import CaseConfig  # type: ignore[import-not-found]
+    from harness.cases import case_id as harness_case_id
+
+    assert harness_case_id("op", CaseConfig(config).parameters()) == case_id("op", config)
+
+
+@pytest.mark.parametrize(("kind", "name", "model"), DEVICES)
+def test_models(kind: str, name: str, model: str) -> None:
+    assert model_name(name, kind) == model
+    assert csv_name(model) == f"mcoplib_ops_performance_{model}.csv"
+
+
+@pytest.mark.usefixtures("harness")
+@pytest.mark.parametrize(("kind", "name", "model"), DEVICES)
+def test_the_harness_names_models_the_same(kind: str, name: str, model: str) -> None:
+    from harness.environment import device_model  # type: ignore[import-not-found]
+
+    assert device_model(name, kind) == model
+
+
+@pytest.mark.usefixtures("harness")
+def test_the_harness_writes_the_same_columns() -> None:
+    from harness import csvtable  # type: ignore[import-not-found]
+
+    assert (csvtable.ESTABLISHED, csvtable.EXTRA) == (ESTABLISHED, EXTRA)
