@@ -51,11 +51,15 @@ class Document:
     data: Any = None
     lines: dict[Place, int] = field(default_factory=dict)
 
-    def where(self, at: Place = ()) -> str:
-        """``path:line`` of the place, or of the nearest thing around it that has a line."""
+    def line(self, at: Place = ()) -> int:
+        """The line of a place, or of the nearest thing around it that has a line."""
         while at and at not in self.lines:
             at = at[:-1]
-        return f"{self.path}:{self.lines.get(at, 1)}"
+        return self.lines.get(at, 1)
+
+    def where(self, at: Place = ()) -> str:
+        """``path:line`` of the place."""
+        return f"{self.path}:{self.line(at)}"
 
 
 def read_document(path: Path) -> Document:

@@ -6,6 +6,7 @@ Every mistake in the file is a ConfigError of one sentence with ``path:line``.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from orchestrator.inventory.document import Document, Place, read_document
 from orchestrator.inventory.model import Inventory
 from orchestrator.inventory.resolve import resolve
 from orchestrator.inventory.schema import (
-    SECRET_KEY,
     ContainerEntry,
     GroupEntry,
     InventoryFile,
@@ -27,7 +27,8 @@ from orchestrator.inventory.schema import (
     SuitesEntry,
     TimeoutsEntry,
 )
-from orchestrator.inventory.spelling import near, unknown
+from orchestrator.inventory.spelling import near, short, unknown
+from orchestrator.inventory.values import SECRET_KEY
 
 FILE_NAME = "inventory.yaml"
 VARIABLE = "MXFLEET_INVENTORY"
@@ -87,12 +88,18 @@ def load(path: Path) -> Inventory:
 
 def _explain(document: Document, error: ValidationError) -> ConfigError:
     """The topmost mistake of the file, and how many more there are."""
-    problems = []
-    for detail in error.errors(include_url=False):
-        at = tuple(part for part in detail["loc"] if part != "[key]")
-        line = document.lines.get(at, 0)
-        problems.append((line, at, detail))
-    line, at, detail = min(problems, key=lambda problem: problem[0] or 1)
+    problems = [
+        (tuple(part for part in detail["loc"] if part != "[key]"), detail)
+        for detail in error.errors(include_url=False)
+    ]
+    # A misspelt key also leaves the right one missing: the spelling is the better message.
+    misspelt = {at[:-1] for at, detail in problems if detail["type"] == "extra_forbidden"}
+    problems = [
+        (at, detail)
+        for at, detail in problems
+        if detail["type"] != "missing" or at[:-1] not in misspelt
+    ]
+    at, detail = min(problems, key=lambda problem: document.line(problem[0]))
     message, hint = _sentence(at, detail, on_key="[key]" in detail["loc"])
     if len(problems) > 1:
         more = f"{len(problems) - 1} more after this one"
@@ -107,16 +114,14 @@ def _sentence(at: Place, detail: Mapping[str, Any], *, on_key: bool) -> tuple[st
         return _unknown_key(at, key)
     if kind == "missing":
         return f"{name} is missing{_inside(at)}", None
-    if kind == "too_short":
-        return f"{name} is empty{_inside(at)}", "name at least one" if key == "hosts" else None
+    if kind == "empty":
+        return f"{name} is empty{_inside(at)}", "name at least one"
     if kind == "literal_error":
-        allowed = [
-            word.strip("' ") for word in detail["ctx"]["expected"].replace("or", ",").split(",")
-        ]
+        allowed = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
         guess = near(str(value), allowed)
         if guess:
-            return f'{name} cannot be "{value}", did you mean "{guess}"?', None
-        return f'{name} cannot be "{value}"', f"it can be {', '.join(allowed)}"
+            return f'{name} cannot be {_shown(value)}, did you mean "{guess}"?', None
+        return f"{name} cannot be {_shown(value)}", f"it can be {', '.join(allowed)}"
     if value is None and not on_key:
         return f"{name} has no value", "remove the line or give it one"
     if kind == "value_error":
@@ -154,8 +159,7 @@ def _inside(at: Place) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value) if not isinstance(value, str) else f'"{value}"'
-    return text if len(text) <= 80 else text[:77] + "..."
+    return f'"{short(value)}"' if isinstance(value, str) else short(repr(value))
 
 
 def _kind(value: Any) -> str:

@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from orchestrator.inventory.spelling import short
+
 MAX_NODES = 20_000
 ALL = frozenset({"all", "*"})  # groups that always exist
 
@@ -41,17 +43,17 @@ def split(pattern: str) -> list[tuple[str, str]]:
         elif char == "]":
             depth -= 1
         if depth not in (0, 1):
-            raise NodeSetError(f'the brackets of "{_short(pattern)}" do not match')
+            raise NodeSetError(f'the brackets of "{short(pattern)}" do not match')
         if index == len(text) and depth:
-            raise NodeSetError(f'a bracket of "{_short(pattern)}" is never closed')
+            raise NodeSetError(f'a bracket of "{short(pattern)}" is never closed')
         if depth or char not in _OPERATORS:
             continue
         operand = text[start:index].strip()
         if not operand:
-            raise NodeSetError(f'a name is missing beside an operator of "{_short(pattern)}"')
+            raise NodeSetError(f'a name is missing beside an operator of "{short(pattern)}"')
         if any(space in operand for space in " \t\r\n"):
             raise NodeSetError(
-                f'"{_short(operand)}" holds a space, names are separated with a comma'
+                f'"{short(operand)}" holds a space, names are separated with a comma'
             )
         operands.append((operator, operand))
         operator, start = char, index + 1
@@ -82,13 +84,13 @@ def expand(name: str) -> list[str]:
     if "[" not in name and "]" not in name:
         return [name]
     if count(name) > MAX_NODES:
-        raise NodeSetError(f'"{_short(name)}" stands for more than {MAX_NODES} names')
+        raise NodeSetError(f'"{short(name)}" stands for more than {MAX_NODES} names')
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
     try:
         return [str(node) for node in NodeSet(name, resolver=RESOLVER_NOGROUP)]
     except (NodeSetException, ValueError) as error:
-        raise NodeSetError(f'"{_short(name)}" is not a range: {error}') from None
+        raise NodeSetError(f'"{short(name)}" is not a range: {error}') from None
 
 
 def count(name: str) -> int:
@@ -99,7 +101,7 @@ def count(name: str) -> int:
         for part in inner.split(","):
             match = _RANGE.fullmatch(part.strip())
             if match is None:
-                raise NodeSetError(f'"[{_short(inner)}]" is not a range, write it as [01-08,12]')
+                raise NodeSetError(f'"[{short(inner)}]" is not a range, write it as [01-08,12]')
             first, last, step = match.group(1), match.group(2) or match.group(1), match.group(3)
             sizes += max(0, int(last) - int(first)) // max(1, int(step or 1)) + 1
         total *= sizes
@@ -117,7 +119,3 @@ def fold(names: Iterable[str]) -> list[str]:
     parts = [text for _, text in split(folded)] if folded else []
     back = [name for part in parts for name in expand(part)]
     return parts if sorted(back) == wanted else wanted
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else text[:57] + "..."

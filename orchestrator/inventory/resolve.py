@@ -11,8 +11,9 @@ from orchestrator.errors import ConfigError
 from orchestrator.inventory.document import Document, Place
 from orchestrator.inventory.model import NONE, Host, Inventory, SuiteSettings, Target, Timeouts
 from orchestrator.inventory.nodeset import ALL, MAX_NODES, NodeSetError, evaluate, expand, split
-from orchestrator.inventory.schema import HOST_NAME, InventoryFile, Settings
-from orchestrator.inventory.spelling import unknown
+from orchestrator.inventory.schema import InventoryFile, Settings
+from orchestrator.inventory.spelling import short, unknown
+from orchestrator.inventory.values import HOST_NAME
 
 _TREE_ENV_SCRIPT = "../env/env.sh"
 _CHECKOUT_ENV_SCRIPT = "../env.sh"
@@ -127,7 +128,7 @@ def _check_host_name(name: str, where: str) -> None:
         )
     if not HOST_NAME.fullmatch(name) or len(name) > 253:
         raise ConfigError(
-            f'"{name[:60]}" cannot be a host\'s name',
+            f'"{short(name)}" cannot be a host\'s name',
             where=where,
             hint="use ASCII letters, digits, `_`, `.` and `-`; what to connect to goes into "
             "`address:`, the login into `user:`, the port into `port:`",
@@ -257,7 +258,8 @@ def _target(name: str, host: Host, container: str, settings: Layer) -> Target:
         env_script=_none(env_script),
         timeouts=Timeouts(**settings.get("timeouts", {})),
         suites={
-            suite: SuiteSettings(**values) for suite, values in settings.get("suites", {}).items()
+            suite: SuiteSettings(**{**values, "workdir": _none(values.get("workdir"))})
+            for suite, values in settings.get("suites", {}).items()
         },
         **plain,
     )

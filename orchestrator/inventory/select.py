@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import NONE, Inventory, Target
 from orchestrator.inventory.nodeset import ALL, NodeSetError, evaluate, expand
-from orchestrator.inventory.spelling import unknown
+from orchestrator.inventory.spelling import short, unknown
 
 
 def select(inventory: Inventory, pattern: str | None = None) -> tuple[Target, ...]:
@@ -17,13 +17,17 @@ def select(inventory: Inventory, pattern: str | None = None) -> tuple[Target, ..
     """
     if pattern is None:
         return inventory.targets
+    if not pattern.strip():
+        raise UsageError("the selection is empty: it names no host", hint=_HINT)
     chooser = _Chooser(inventory)
     try:
         chosen = evaluate(pattern, chooser.operand, {target.name for target in inventory.targets})
     except NodeSetError as error:
         raise UsageError(str(error), hint=_HINT) from None
     if not chosen:
-        raise UsageError(f'"{pattern}" selects no target', hint="`mxfleet hosts` lists all of them")
+        raise UsageError(
+            f'"{short(pattern)}" selects no target', hint="`mxfleet hosts` lists all of them"
+        )
     return tuple(target for target in inventory.targets if target.name in chosen)
 
 
@@ -45,16 +49,17 @@ class _Chooser:
         hosts = self._hosts(head)
         if not colon:
             return {name for host in hosts for name in self.places[host].values()}
-        wanted = expand(tail)
+        if not tail:
+            raise NodeSetError("a container is missing after the colon")
         found: set[str] = set()
-        for container in wanted:
+        for container in expand(tail):
             having = [host for host in hosts if container in self.places[host]]
             # A group may hold hosts without the container; a host that is named may not.
             if not having or (len(having) < len(hosts) and not head.startswith("@")):
-                lacking = next((host for host in hosts if host not in having), head)
+                lacking = head if not having else next(h for h in hosts if h not in having)
                 known = {name for host in hosts for name in self.places[host]}
                 message, hint = unknown("container", container, known - {container})
-                raise UsageError(message, where=f"{lacking}:{container}", hint=hint)
+                raise UsageError(message, where=short(lacking), hint=hint)
             found |= {self.places[host][container] for host in having}
         return found
 

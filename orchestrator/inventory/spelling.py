@@ -16,10 +16,15 @@ def near(word: str, known: Collection[str]) -> str | None:
     return folded[found[0]] if found else None
 
 
+def short(text: str, limit: int = 60) -> str:
+    """The text as an error may quote it: not endless, and no character that moves a cursor."""
+    shown = text if len(text) <= limit else text[: limit - 3] + "..."
+    return "".join(char if char.isprintable() else "?" for char in shown)
+
+
 def unknown(kind: str, word: str, known: Collection[str]) -> tuple[str, str | None]:
     """Message and hint for an unknown word: the near spelling, else what there is."""
-    shown = word if len(word) <= 80 else word[:77] + "..."
-    message = f'unknown {kind} "{shown}"'
+    message = f'unknown {kind} "{short(word)}"'
     guess = near(word, known)
     if guess is not None:
         return f'{message}, did you mean "{guess}"?', None
