@@ -5,9 +5,9 @@ Transports are imported when they are needed, so that ``local`` costs no SSH lib
 
 from __future__ import annotations
 
-from ..errors import ConfigError
-from .base import Connection
-from .endpoint import Endpoint
+from orchestrator.errors import ConfigError
+from orchestrator.transport.base import Connection
+from orchestrator.transport.endpoint import Endpoint
 
 
 def connect(endpoint: Endpoint) -> Connection:
@@ -17,15 +17,15 @@ def connect(endpoint: Endpoint) -> Connection:
     the inventory or the SSH configuration asks for what the transport cannot do.
     """
     if endpoint.transport == "local":
-        from .local import LocalConnection
+        from orchestrator.transport.local import LocalConnection
 
         return LocalConnection(endpoint.name)
     if endpoint.transport == "ssh":
-        from .ssh import connect_ssh
+        from orchestrator.transport.ssh import connect_ssh
 
         return connect_ssh(endpoint)
     if endpoint.transport == "openssh":
-        from .openssh import connect_openssh
+        from orchestrator.transport.openssh import connect_openssh
 
         return connect_openssh(endpoint)
     raise ConfigError(

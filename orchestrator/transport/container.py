@@ -6,8 +6,8 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from ..errors import UnusableError
-from .base import Connection, Pipe
+from orchestrator.errors import UnusableError
+from orchestrator.transport.base import Connection, Pipe
 
 # What docker, podman and sudo say on standard error: (pattern, what is wrong, what to do).
 # {name} is the container, {docker} the docker command, {last} the last line that was said.
@@ -45,7 +45,7 @@ _TROUBLES: tuple[tuple[str, str, str], ...] = (
     (
         r"permission denied.*(daemon socket|docker\.sock|docker api)|connect: permission denied",
         "no permission on the Docker socket",
-        "add the user to the group docker (and log in again), or set docker_command: sudo -n docker",
+        "add the user to the group docker and log in again, or set docker_command: sudo -n docker",
     ),
     (
         r"cannot connect to the docker daemon|is the docker daemon running|"

@@ -2,8 +2,8 @@
 
 An own reader, because Paramiko's stops at ``@cert-authority`` and ``@revoked`` lines, has no
 patterns and does not tell the line that a message has to name. A key is *known* when an entry for
-the host holds it, *changed* when entries for the host hold only others (of whatever type), *unknown*
-when there is none. See sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT".
+the host holds it, *changed* when entries for the host hold only others (of whatever type),
+*unknown* when there is none. See sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT".
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ import threading
 import weakref
 from collections.abc import Sequence
 
-from ..errors import UnusableError
-from .base import Pipe
-from .process import ProcessPipe
+from orchestrator.errors import UnusableError
+from orchestrator.transport.base import Pipe
+from orchestrator.transport.process import ProcessPipe
 
 
 class LocalConnection:

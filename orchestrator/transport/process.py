@@ -14,8 +14,8 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 
-from ..errors import LinkLostError
-from .base import STDERR_TAIL
+from orchestrator.errors import LinkLostError
+from orchestrator.transport.base import STDERR_TAIL
 
 _CHUNK = 1 << 16
 # Linux's default ceiling for unprivileged pipes; fewer wake-ups for a big transfer.

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..errors import UsageError
+from orchestrator.errors import UsageError
 
 # "=", "%", "~", "^" and braces mean themselves only in some places and some shells.
 _SPECIAL = re.compile(r"['\\!]|[^A-Za-z0-9_./:@,+'\\!-]+")

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import UnreachableError
-from .endpoint import Endpoint
+from orchestrator.errors import UnreachableError
+from orchestrator.transport.endpoint import Endpoint
 
 _RESOLVE_TIMEOUT = 15.0  # seconds; "Match exec" and canonical names may take a while
 _DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk")

@@ -1,0 +1,229 @@
+"""Transport ``openssh``: the ssh command itself, for what Paramiko cannot do.
+
+One master connection a host; every command is a session on it, so that security keys are touched
+and second factors asked for once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.errors import LinkLostError, UnreachableError
+from orchestrator.transport.base import Pipe
+from orchestrator.transport.endpoint import Endpoint
+from orchestrator.transport.process import ProcessPipe
+from orchestrator.transport.quote import quote
+from orchestrator.transport.ssh_resolve import ssh_arguments
+
+# What ssh says on standard error: (pattern, what is wrong, what to do); {0} is the matched text.
+_TROUBLES: tuple[tuple[str, str, str], ...] = (
+    (
+        r"REMOTE HOST IDENTIFICATION HAS CHANGED.*Offending \S+ key in (?P<place>\S+)",
+        "the host key has changed; {place} holds another, so this may be another machine",
+        "if the change is right: ssh-keygen -R '{known}' -f {file}",
+    ),
+    (
+        r"is marked as revoked|REVOKED HOST KEY",
+        "the host key is revoked",
+        "do not connect; ask who runs the host",
+    ),
+    (
+        r"Host key verification failed|host key is known for .* strict checking",
+        "the host key is unknown and host_keys is strict",
+        "compare it on the host and accept it once with: ssh {name}",
+    ),
+    (
+        r"Could not resolve hostname[^\n]*",
+        "the name does not resolve ({0})",
+        "correct the name, set address: for this host, or add it to ~/.ssh/config",
+    ),
+    (
+        r"Connection refused",
+        "the host refuses the connection",
+        "is sshd running there, on this port?",
+    ),
+    (
+        r"No route to host|Network is unreachable",
+        "there is no route to the host",
+        "check the network or the VPN, or name a jump host (ProxyJump) in ~/.ssh/config",
+    ),
+    (
+        r"timed out",
+        "the host does not answer within {timeout:g} s",
+        "is the machine up, and does a firewall let us through? else raise connect_timeout",
+    ),
+    (
+        r"Permission denied \([^\n]*|Too many authentication failures",
+        "the login is refused ({0})",
+        "install a key with ssh-copy-id, or unlock it with ssh-add",
+    ),
+    (
+        r"kex_exchange_identification: [^\n]*|Exceeded MaxStartups",
+        "the server closes the connection at once ({0})",
+        "correct the port, or raise MaxStartups in its sshd_config",
+    ),
+    (
+        r"Unable to negotiate[^\n]*",
+        "no algorithm in common ({0})",
+        "widen the algorithms in ~/.ssh/config",
+    ),
+    (
+        r"(?P<place>\S+:? line \d+): [^\n]*|Bad configuration option[^\n]*",
+        "the SSH configuration is wrong ({0})",
+        "correct it",
+    ),
+)
+
+
+class OpensshConnection:
+    """A master connection of the ssh command; ``folder`` holds its control socket."""
+
+    def __init__(self, endpoint: Endpoint, command: str, folder: Path) -> None:
+        self._endpoint = endpoint
+        self._folder = folder
+        self._ssh = [command, *_options(endpoint, folder / "s")]
+        self._lock = threading.Lock()
+        self._pipes: list[ProcessPipe] = []
+        self._closed = False
+
+    @property
+    def peer(self) -> str:
+        """The name of the host in the inventory."""
+        return self._endpoint.name
+
+    def start(self) -> None:
+        """Bring the master connection up. Raises UnreachableError."""
+        # Into files, not pipes: the master stays behind and would keep a pipe open for ever.
+        with (self._folder / "said").open("w+b") as said:
+            try:
+                done = subprocess.run(
+                    [*self._ssh, "-o", "ControlMaster=yes", "-f", "-N", "--", self.peer],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=said,
+                    timeout=self._endpoint.connect_timeout,
+                    start_new_session=True,
+                    check=False,
+                )
+                status = done.returncode
+            except subprocess.TimeoutExpired:
+                said.write(b"\nConnection timed out\n")
+                status = 255
+            said.seek(0)
+            text = said.read().decode("utf-8", "replace")
+        if status:
+            raise trouble(self._endpoint, text)
+
+    def open(self, argv: Sequence[str]) -> Pipe:
+        """Start ``argv`` in a session of its own. Raises LinkLostError when the master is gone."""
+        if not (self._folder / "s").exists():
+            raise LinkLostError("the SSH connection broke", where=self.peer)
+        arguments = [*self._ssh, "-o", "ControlMaster=no", "-T", "--", self.peer, quote(argv)]
+        pipe = ProcessPipe(arguments, peer=self.peer, end_on_close=True)
+        with self._lock:
+            self._pipes = [known for known in self._pipes if known.process.poll() is None]
+            self._pipes.append(pipe)
+        return pipe
+
+    def close(self) -> None:
+        """End the master connection and every pipe on it."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            pipes = list(self._pipes)
+        for pipe in pipes:
+            with contextlib.suppress(OSError):
+                pipe.close()
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(
+                [*self._ssh, "-O", "exit", "--", self.peer],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=5,
+                check=False,
+            )
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def connect_openssh(endpoint: Endpoint) -> OpensshConnection:
+    """Return a connection by the ssh command. Raises UnreachableError."""
+    command = shutil.which("ssh")
+    if command is None:
+        raise UnreachableError(
+            "transport openssh needs the ssh command",
+            where=endpoint.name,
+            hint="install the OpenSSH client (openssh-client)",
+        )
+    # Under /tmp whatever TMPDIR says: a socket's path may have 104 characters on macOS, and ssh
+    # adds some of its own while it makes it. mkdtemp makes the folder ours alone (0700).
+    folder = Path(tempfile.mkdtemp(prefix="mxf-", dir="/tmp" if Path("/tmp").is_dir() else None))
+    connection = OpensshConnection(endpoint, command, folder)
+    try:
+        connection.start()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _options(endpoint: Endpoint, socket: Path) -> list[str]:
+    # The inventory's own words first: of several values ssh takes the first.
+    options = ssh_arguments(endpoint)
+    policy = "yes" if endpoint.host_keys == "strict" else "accept-new"
+    for option in (
+        "BatchMode=yes",
+        f"StrictHostKeyChecking={policy}",
+        f"ConnectTimeout={max(1, round(endpoint.connect_timeout))}",
+        f"ControlPath={socket}",
+        "ControlPersist=no",
+        "ClearAllForwardings=yes",
+        "ForkAfterAuthentication=no",
+        "RequestTTY=no",
+        "LogLevel=ERROR",
+        "ServerAliveInterval=15",
+    ):
+        options += ["-o", option]
+    return options
+
+
+def trouble(endpoint: Endpoint, text: str) -> UnreachableError:
+    """Return what ``text``, the standard error of ssh, says about a failed connect."""
+    for pattern, message, hint in _TROUBLES:
+        match = re.search(pattern, text, re.DOTALL)
+        if match:
+            place = match.groupdict().get("place") or ""
+            words = {
+                "name": endpoint.name,
+                "timeout": endpoint.connect_timeout,
+                "place": place,
+                "file": place.rpartition(":")[0],
+                "known": _known_name(text, endpoint),
+            }
+            return UnreachableError(
+                message.format(match[0].strip().rstrip("."), **words),
+                where=endpoint.name,
+                hint=hint.format(**words),
+            )
+    lines = [line for line in text.splitlines() if line.strip()]
+    return UnreachableError(
+        f"ssh cannot connect: {lines[-1].strip() if lines else 'it gives no reason'}",
+        where=endpoint.name,
+        hint=f"try: ssh -v {endpoint.name}",
+    )
+
+
+def _known_name(text: str, endpoint: Endpoint) -> str:
+    """Return the name under which ssh looked the host key up, from its own advice."""
+    match = re.search(r"ssh-keygen -f \S+ -R [\"']?(?P<name>[^\"'\s]+)", text) or re.search(
+        r"Host key for (?P<name>\S+) has changed", text
+    )
+    return match["name"] if match else os.fspath(endpoint.address or endpoint.name)
