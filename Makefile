@@ -26,8 +26,8 @@ setup: $(STAMP) ## .venv with mxfleet (editable), its tools, and torch (TORCH=..
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/pip || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet $(TORCH)
-	$(BIN)/pip install --quiet -e '.[dev]'
+	$(BIN)/pip install $(TORCH)
+	$(BIN)/pip install -e '.[dev]'
 	touch $(STAMP)
 
 demo: setup ## the main job on this machine: push, run two operators, merge
