@@ -109,7 +109,7 @@ def _explain(document: Document, error: ValidationError) -> ConfigError:
 
 def _sentence(at: Place, detail: Mapping[str, Any], *, on_key: bool) -> tuple[str, str | None]:
     kind, value, key = detail["type"], detail["input"], str(at[-1]) if at else ""
-    name = f'"{at[-2]}", item {at[-1] + 1}' if at and isinstance(at[-1], int) else f'"{key}"'
+    name = f'"{at[-2]}", item {at[-1] + 1}' if at and isinstance(at[-1], int) else f'"{short(key)}"'
     if kind == "extra_forbidden":
         return _unknown_key(at, key)
     if kind == "missing":

@@ -82,6 +82,14 @@ class Target:
 
 
 @dataclass(frozen=True)
+class PushSettings:
+    """What of the working folder is pushed: further globs to leave out, and what links become."""
+
+    exclude: tuple[str, ...] = ()
+    symlinks: Literal["keep", "follow", "refuse"] = "keep"
+
+
+@dataclass(frozen=True)
 class Inventory:
     """All targets of a working folder, in the order of the file, and the groups of host names."""
 
@@ -89,6 +97,7 @@ class Inventory:
     hosts: Mapping[str, Host]
     targets: tuple[Target, ...]
     groups: Mapping[str, tuple[str, ...]]
+    push: PushSettings = PushSettings()
 
     @property
     def folder(self) -> Path:
