@@ -4,8 +4,8 @@ Holds the whitelist and hands over to ``harness.cli``. This file alone must pars
 (3.6), so that they get a sentence instead of a syntax error.
 """
 
-import os
 import sys
+from pathlib import Path
 
 # Alphabetical. mxfleet and other tools read and extend this literal.
 SUPPORTED_OPERATORS = [
@@ -17,18 +17,24 @@ SUPPORTED_OPERATORS = [
 ]
 
 
+def too_old():
+    """Say what to do when this Python cannot run the harness; returns whether it is so."""
+    if sys.version_info >= (3, 10):  # noqa: UP036 - this file runs before that is known
+        return False
+    sys.stderr.write(
+        "error: {} is Python {}.{}, the benchmarks need 3.10 or later; "
+        "set the target's python to a newer one\n".format(sys.executable, *sys.version_info[:2])
+    )
+    return True
+
+
 def main():
-    if sys.version_info < (3, 10):
-        sys.stderr.write(
-            "error: {} is Python {}.{}, the benchmarks need 3.10 or later; "
-            "set the target's python to a newer one\n".format(
-                sys.executable, sys.version_info[0], sys.version_info[1]
-            )
-        )
+    """Measure or list; returns the exit code."""
+    if too_old():
         return 3
     from harness.cli import main as run
 
-    return run(sys.argv[1:], SUPPORTED_OPERATORS, os.path.dirname(os.path.abspath(__file__)))
+    return run(sys.argv[1:], SUPPORTED_OPERATORS, str(Path(__file__).resolve().parent))
 
 
 if __name__ == "__main__":

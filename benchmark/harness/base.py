@@ -49,7 +49,7 @@ class OpBenchmarkBase:
         """Declare columns (``state.add_summary``), elements and bytes moved by one call."""
 
     def prepare_and_get_launcher(self, dev_id: int, tc_s: Any) -> Callable[[Any], None]:
-        """Make the data under stream ``tc_s`` and return a launcher that only calls the operator."""
+        """Make the data under stream ``tc_s``; return a launcher that only calls the operator."""
         raise NotImplementedError(f"{type(self).__name__} has no prepare_and_get_launcher")
 
     def run_verification(self, dev_id: int) -> tuple[bool, float] | None:
@@ -90,7 +90,7 @@ class OpBenchmarkBase:
             return None
         key = (int(stream.addressof()), dev_id)
         if key not in self._streams:
-            self._streams[key] = torch.cuda.ExternalStream(
+            self._streams[key] = torch.cuda.ExternalStream(  # type: ignore[no-untyped-call]
                 key[0], device=torch.device("cuda", dev_id)
             )
         return self._streams[key]

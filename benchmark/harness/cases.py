@@ -47,8 +47,10 @@ class CaseConfig(dict[str, Any]):
 
     def parameters(self) -> dict[str, Any]:
         """The configuration's own values plus the defaults used so far, by name."""
-        merged = {**self._defaults, **{key: super(CaseConfig, self).__getitem__(key)
-                                       for key in self.keys()}}
+        merged = {
+            **self._defaults,
+            **{key: super(CaseConfig, self).__getitem__(key) for key in self.keys()},
+        }
         return {key: _plain(merged[key]) for key in sorted(merged) if key not in NOT_PARAMETERS}
 
     def unread(self) -> list[str]:

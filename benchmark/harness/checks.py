@@ -1,7 +1,7 @@
 """Compare an output with its reference so that a wrong kernel cannot pass.
 
 Cosine similarity alone is blind to scale, shape and, through NaN comparisons, to broken values.
-Everything is computed in float64, in slices, so that the check of a large tensor needs little memory.
+Everything is computed in float64, in slices: checking a large tensor takes little memory.
 """
 
 from __future__ import annotations

@@ -1,134 +1,163 @@
-"""``--generate``, ``--update`` and ``--compare``: what one measured row does to a CSV file."""
+"""``--generate``, ``--update`` and ``--compare``: what measured rows do to a CSV file.
+
+All rows of a run are brought in at once: only then can be told which of them an old row, from
+before the ``case_id`` column, may stand for.
+"""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from harness import csvtable, markers
 from harness.csvtable import Col, Row, Table
+from harness.environment import device_model
 
 # A row is replaced when the new time is more than this share below the old one.
 UPDATE_GAIN = 0.05
 
-
-@dataclass
-class Tally:
-    """How many rows went which way."""
-
-    appended: int = 0
-    skipped: int = 0
-    updated: int = 0
-    kept: int = 0
-
-    def summary(self, mode: str) -> None:
-        """Print the established summary line of ``mode`` (compare has none)."""
-        if mode == "generate":
-            markers.say(f"[SUMMARY] Appended: {self.appended}, Skipped: {self.skipped}")
-        elif mode == "update":
-            markers.say(f"[SUMMARY] Updated: {self.updated}, Kept: {self.kept}")
+# A case as compare reports it: Pass, Fail or None, and its row when there is one.
+Compared = tuple[str, "Row | None"]
 
 
-def times(table: Table, old: Sequence[str], new: Sequence[str]) -> tuple[float, float] | None:
-    """The same timer's seconds of both rows, the best that both have; None when there is none.
-
-    Median cold GPU time, else its mean (older rows), else CPU time.
-    """
-    def pick(row: Sequence[str]) -> list[float | None]:
-        return [
-            csvtable.seconds(table.extra(row, "GPU Median (sec)")),
-            csvtable.seconds(row[Col.GPU_TIME]),
-            csvtable.seconds(row[Col.CPU_TIME]),
-        ]
-
-    for before, after in zip(pick(old), pick(new), strict=True):
-        if before and after:
-            return before, after
-    return None
-
-
-def apply(path: Path, mode: str, row: Row, tally: Tally) -> None:
-    """Generate or update: bring ``row`` into the file at ``path``, under its lock."""
+def generate(path: Path, rows: Sequence[Row]) -> None:
+    """Append the rows that the file at ``path`` lacks."""
+    appended = skipped = 0
     with csvtable.locked(path):
-        table = csvtable.read(path)
-        report_rejected(path, table)
-        cells = table.fit(row)
-        if mode == "generate":
-            changed = _generate(table, cells, tally)
-        else:
-            changed = _update(table, cells, tally)
-        if changed:
+        table = _read(path)
+        index = _Index(table, rows)
+        for row in rows:
+            op = row.cells[Col.OP_NAME]
+            if index.find(row) is not None:
+                markers.say(f"[SKIP] {op} {row.cells[Col.SHAPE]} (Exists)")
+                skipped += 1
+                continue
+            table.rows.append(table.fit(row))
+            markers.say(f"[APPEND] {op}")
+            appended += 1
+        if appended:
             csvtable.write(path, table)
+    markers.say(f"[SUMMARY] Appended: {appended}, Skipped: {skipped}")
 
 
-def report_rejected(path: Path, table: Table) -> None:
-    """Name every row of the wrong width with file and line."""
-    for line, cells in table.rejected:
-        markers.warn(
-            f"{path}:{line}: {len(cells)} cells where the header has {len(table.header)}; "
-            f"the row is left out (a comma in a cell needs quotes)"
-        )
+def update(path: Path, rows: Sequence[Row]) -> None:
+    """Replace rows of the file that got more than 5 % faster; append those it lacks."""
+    updated = kept = 0
+    with csvtable.locked(path):
+        table = _read(path)
+        index = _Index(table, rows)
+        for row in rows:
+            old = index.find(row)
+            cells = table.fit(row)
+            if old is None:
+                table.rows.append(cells)
+                markers.say(f"[NEW] {row.cells[Col.OP_NAME]}")
+                updated += 1
+            elif _faster(table, old, row):
+                old[:] = cells
+                updated += 1
+            else:
+                kept += 1
+        if updated:
+            csvtable.write(path, table)
+    markers.say(f"[SUMMARY] Updated: {updated}, Kept: {kept}")
 
 
-def _generate(table: Table, cells: list[str], tally: Tally) -> bool:
-    op = cells[Col.OP_NAME]
-    if table.find(cells) is not None:
-        markers.say(f"[SKIP] {op} {cells[Col.SHAPE]} (Exists)")
-        tally.skipped += 1
-        return False
-    table.rows.append(cells)
-    markers.say(f"[APPEND] {op}")
-    tally.appended += 1
-    return True
-
-
-def _update(table: Table, cells: list[str], tally: Tally) -> bool:
-    op = cells[Col.OP_NAME]
-    index = table.find(cells)
-    if index is None:
-        table.rows.append(cells)
-        markers.say(f"[NEW] {op}")
-        tally.updated += 1
-        return True
-    pair = times(table, table.rows[index], cells)
+def _faster(table: Table, old: list[str], row: Row) -> bool:
+    op = row.cells[Col.OP_NAME]
+    pair = times(table, old, row)
     if pair is None:
         markers.say(f"[IGNORED] {op} (no timer that both rows have)")
-        tally.kept += 1
         return False
     gain = (pair[0] - pair[1]) / pair[0]
     if gain > UPDATE_GAIN:
-        table.rows[index] = cells
         markers.say(f"[UPDATE] {op} {pair[0]:.3e} -> {pair[1]:.3e} Gain: {gain:.1%}")
-        tally.updated += 1
         return True
-    word = "Gain" if gain >= 0 else "Loss"
-    markers.say(f"[KEEP] {op} {word}: {abs(gain):.1%}")
-    tally.kept += 1
+    markers.say(f"[KEEP] {op} {'Gain' if gain >= 0 else 'Loss'}: {abs(gain):.1%}")
     return False
 
 
-def compare(path: Path, op: str, acc: str, row: Row | None, output: Path | None) -> None:
-    """Print how a case stands against the file; ``acc`` is Pass, Fail or None. Writes no table."""
-    table = csvtable.read(path)
-    report_rejected(path, table)
-    baseline = current = None
-    if row is not None:
-        cells = table.fit(row)
-        index = table.find(cells)
-        pair = None if index is None else times(table, table.rows[index], cells)
-        if pair is not None:
-            baseline, current = pair
-    share = f"{baseline / current:.2%}" if baseline and current else "None"
-    markers.say("Result:")
-    markers.say(f"Acc verify:{acc}")
-    markers.say(f"Performance verify:{share}")
+def compare(path: Path, op: str, cases: Sequence[Compared], output: Path | None) -> None:
+    """Print how each case stands against the file at ``path``, which is not changed.
+
+    ``output``: a CSV to which the same is appended.
+    """
+    table = _read(path)
+    index = _Index(table, [row for _, row in cases if row is not None])
+    lines = []
+    for acc, row in cases:
+        old = None if row is None else index.find(row)
+        pair = None if row is None or old is None else times(table, old, row)
+        share = "None" if pair is None else f"{pair[0] / pair[1]:.2%}"
+        markers.say("Result:")
+        markers.say(f"Acc verify:{acc}")
+        markers.say(f"Performance verify:{share}")
+        case = "" if row is None else row.extra["case_id"]
+        lines.append([op, case, acc, *(map(str, pair) if pair else ("", "")), share])
     if output is not None:
         fresh = not output.exists() or output.stat().st_size == 0
         with output.open("a", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
+            writer = csv.writer(file, lineterminator="\n")
             if fresh:
                 writer.writerow(["op_name", "case_id", "acc", "baseline", "current", "performance"])
-            identity = "" if row is None else row.extra["case_id"]
-            writer.writerow([op, identity, acc, baseline or "", current or "", share])
+            writer.writerows(lines)
+
+
+def times(table: Table, old: Sequence[str], new: Row) -> tuple[float, float] | None:
+    """Seconds of the old and the new row by the same timer; None when they share none.
+
+    Median cold GPU time, else its mean (older rows); CPU time only where neither saw a GPU.
+    """
+    median = "GPU Median (sec)"
+    pairs = [
+        (table.extra(old, median), new.extra.get(median, "")),
+        (old[Col.GPU_TIME], new.cells[Col.GPU_TIME]),
+    ]
+    if not any(cell for pair in pairs for cell in pair):
+        pairs = [(old[Col.CPU_TIME], new.cells[Col.CPU_TIME])]
+    for before, after in pairs:
+        was, now = csvtable.seconds(before), csvtable.seconds(after)
+        if was and now:
+            return was, now
+    return None
+
+
+def _read(path: Path) -> Table:
+    """Read the table and name every row of the wrong width with file and line."""
+    table = csvtable.read(path)
+    for line, cells in table.rejected:
+        markers.warn(
+            f"{path}:{line}: {len(cells)} cells where the header has {len(table.header)}; "
+            "the row is left out (a comma in a cell needs quotes)"
+        )
+    return table
+
+
+def _old_key(cells: Sequence[str]) -> tuple[str, ...]:
+    """What rows without ``case_id`` go by: the device's model counts, not its index."""
+    return (cells[Col.OP_NAME], device_model(cells[Col.DEVICE_NAME]), *cells[Col.OP : Col.SAMPLES])
+
+
+class _Index:
+    """Finds a new row's older self in a table, as the table was before this run."""
+
+    def __init__(self, table: Table, new: Sequence[Row]) -> None:
+        self._by_case: dict[tuple[str, ...], list[str]] = {}
+        self._by_labels: dict[tuple[str, ...], list[str]] = {}
+        for cells in table.rows:
+            case = table.extra(cells, "case_id")
+            if case:
+                self._by_case.setdefault((*_old_key(cells), case), cells)
+            else:
+                self._by_labels.setdefault(_old_key(cells), cells)
+        keys = [_old_key(row.cells) for row in new]
+        # Cases of a sweep may share their labels: which of them an old row is cannot be told.
+        self._ambiguous = {key for key in keys if keys.count(key) > 1}
+
+    def find(self, row: Row) -> list[str] | None:
+        key = _old_key(row.cells)
+        found = self._by_case.get((*key, row.extra["case_id"]))
+        if found is None and key not in self._ambiguous:
+            return self._by_labels.get(key)
+        return found

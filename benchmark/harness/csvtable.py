@@ -11,6 +11,7 @@ import csv
 import fcntl
 import io
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,6 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from harness.environment import device_model
 from harness.errors import TreeError
 
 ESTABLISHED = (
@@ -44,7 +44,18 @@ ESTABLISHED = (
 )
 EXTRA = ("GPU Median (sec)", "Repeats", "Repeat Spread", "case_id")
 _BOM = "\ufeff"
-_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+# Micro is written with U+00B5 and with the Greek letter.
+_UNITS = {
+    "": 1.0,
+    "s": 1.0,
+    "sec": 1.0,
+    "ms": 1e-3,
+    "us": 1e-6,
+    "\u00b5s": 1e-6,
+    "\u03bcs": 1e-6,
+    "ns": 1e-9,
+}
+_TIME = re.compile(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([a-z\u00b5\u03bc]*)\s*\Z")
 
 
 class Col(IntEnum):
@@ -115,25 +126,6 @@ class Table:
             cells[position] = value
         return cells
 
-    def find(self, cells: Sequence[str]) -> int | None:
-        """Index of the row for the same case on the same device model; None when there is none.
-
-        By ``case_id``; a row from before that column by operator, dtype and shape.
-        """
-        wanted = self.extra(cells, "case_id")
-        for index, row in enumerate(self.rows):
-            if row[Col.OP_NAME] != cells[Col.OP_NAME]:
-                continue
-            if _model(row) != _model(cells):
-                continue
-            known = self.extra(row, "case_id")
-            if known and wanted:
-                if known == wanted:
-                    return index
-            elif row[Col.OP : Col.SHAPE + 1] == cells[Col.OP : Col.SHAPE + 1]:
-                return index
-        return None
-
     def text(self) -> str:
         """The file's text, with its own line ends."""
         buffer = io.StringIO()
@@ -143,21 +135,13 @@ class Table:
         return (_BOM if self.bom else "") + buffer.getvalue()
 
 
-def _model(row: Sequence[str]) -> str:
-    return device_model("gpu", row[Col.DEVICE_NAME])
-
-
 def seconds(cell: str) -> float | None:
     """A time cell in seconds; a unit suffix is understood, an empty or broken cell is None."""
-    text = cell.strip()
-    for suffix, factor in _UNITS.items():
-        if text.endswith(suffix):
-            text = text[: -len(suffix)]
-            break
-    else:
-        factor = 1.0
+    match = _TIME.match(cell)
+    if match is None or match[2] not in _UNITS:
+        return None
     try:
-        return float(text) * factor
+        return float(match[1]) * _UNITS[match[2]]
     except ValueError:
         return None
 
@@ -196,37 +180,63 @@ def read(path: Path) -> Table:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the table at ``path`` against other processes of this machine."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f".{path.name}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    """Hold the table at ``path`` against other processes, those that merge into it included."""
+    path = path.resolve()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Read-only and open to the umask: another user of the folder has to be able to lock too.
+        handle = os.open(path.with_name(f".{path.name}.lock"), os.O_RDONLY | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(handle)
 
 
 def write(path: Path, table: Table) -> None:
-    """Replace ``path`` in one step; rejected rows go to ``<path>.malformed``. Needs the lock."""
+    """Replace ``path`` in one step, under ``locked``; raises ``TreeError``, the old file intact.
+
+    Rejected rows are safe in ``<path>.rejected.csv`` before the table goes on without them.
+    """
     path = path.resolve()
-    if table.rejected:
-        aside = Table(header=table.header, rows=[cells for _, cells in table.rejected])
-        body = aside.text().split("\n", 1)[1]
-        with path.with_name(path.name + ".malformed").open(
-            "a", encoding="utf-8", errors="surrogateescape", newline=""
-        ) as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-    mode = path.stat().st_mode & 0o7777 if path.exists() else 0o644
+    try:
+        if table.rejected:
+            aside = Table(table.header, [cells for _, cells in table.rejected])
+            _add_lines(
+                path.with_name(f"{path.name}.rejected.csv"), aside.text().splitlines(True)[1:]
+            )
+        _replace(path, table.text().encode("utf-8", "surrogateescape"))
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _add_lines(path: Path, lines: Sequence[str]) -> None:
+    """Append those of ``lines`` that ``path`` lacks (a crash may have left them there already)."""
+    with path.open("a+", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        file.seek(0)
+        known = set(file.read().splitlines(True))
+        file.writelines(line for line in lines if line not in known)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _replace(path: Path, data: bytes) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(table.text().encode("utf-8", "surrogateescape"))
+            os.fchmod(descriptor, path.stat().st_mode & 0o7777 if path.exists() else 0o644)
+            file.write(data)
             file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
+            os.fsync(descriptor)
         Path(temporary).replace(path)
-    except BaseException:
+    finally:
         Path(temporary).unlink(missing_ok=True)
-        raise
+
+
+def _unwritable(path: Path, error: OSError) -> TreeError:
+    return TreeError(f"{path}: cannot be written ({error.strerror}), its old content is as it was")
 
 
 def row_of(record: dict[str, Any], cos_dist: str) -> Row:

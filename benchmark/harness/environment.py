@@ -15,7 +15,14 @@ from typing import Any
 from harness import worker
 from harness.errors import UnusableError
 
-VENDORS = ("MetaX", "NVIDIA", "AMD", "Intel", "Moore Threads", "Huawei")
+# The controller names its CSV files by the same rules.
+_VENDORS = re.compile(
+    r"\A(?:metax|nvidia|amd|advanced micro devices|intel(?:\(r\))?|hygon|iluvatar"
+    r"|moore threads)\s+",
+    re.IGNORECASE,
+)
+_NOISE = re.compile(r"\((?:r|tm|c)\)|®|™|\s@\s.*$|\bCPU\b|\b\d+-core processor\b", re.IGNORECASE)
+_OTHER = re.compile(r"[^A-Za-z0-9.+-]+")
 
 
 def require_torch() -> None:
@@ -53,7 +60,7 @@ def gpu_devices() -> list[dict[str, Any]]:
     """
     import torch
 
-    if not torch.backends.cuda.is_built():
+    if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
         return []
     ended = worker.call(_send_gpus, limit=120)
     if ended.timed_out:
@@ -82,18 +89,27 @@ def _send_gpus(send: worker.Send) -> None:
         )
 
 
-def device_model(kind: str, name: str) -> str:
-    """The name that a device model's CSV file carries: ``MetaX C500`` gives ``C500``."""
-    if kind != "cpu":
-        for vendor in VENDORS:
-            if name.lower().startswith(vendor.lower() + " "):
-                name = name[len(vendor) :]
-    cleaned = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
-    return f"CPU_{cleaned}" if kind == "cpu" else cleaned
+def device_model(name: str, kind: str = "cuda") -> str:
+    """The model of a device, as CSV files are named by it: ``MetaX C500`` gives ``C500``."""
+    if kind == "cpu":
+        cleaned = _clean(_NOISE.sub(" ", name))
+        return f"CPU_{cleaned}" if cleaned else "CPU"
+    return _clean(_VENDORS.sub("", name.strip(), count=1)) or "unknown"
+
+
+def _clean(name: str) -> str:
+    return _OTHER.sub("_", name).strip("_.")
+
+
+def first_device_model() -> str:
+    """Model of the device that a run without further flags uses."""
+    require_torch()
+    device = next(iter(gpu_devices()), None) or cpu_device()
+    return device_model(device["name"], device["kind"])
 
 
 def nvbench_package() -> dict[str, str] | None:
-    """Which of the two packages that offer ``cuda.bench`` is installed; asks their metadata only."""
+    """Which package that offers ``cuda.bench`` is installed; reads their metadata only."""
     for package in ("cuda-bench", "mxbench"):
         try:
             return {"package": package, "version": importlib.metadata.version(package)}

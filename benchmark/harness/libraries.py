@@ -23,9 +23,7 @@ OPERATOR_MODULES = (
     "sgl_kernel",
 )
 
-_NO_DEVICE = re.compile(
-    r"not compiled with CUDA|No CUDA GPUs are available|Found no NVIDIA driver"
-)
+_NO_DEVICE = re.compile(r"not compiled with CUDA|No CUDA GPUs are available|Found no NVIDIA driver")
 _NO_OPERATOR = re.compile(r"'_OpNamespace' '(\w+)' object has no attribute '(\w+)'")
 _NO_KERNEL = re.compile(r"Could not run '([\w:.]+)' with arguments from the '(\w+)' backend")
 

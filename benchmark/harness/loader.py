@@ -61,7 +61,7 @@ def load_config(root: Path, op: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise TreeError(f"{shown}:{error.lineno}: not JSON: {error.msg}") from None
     if not isinstance(config, dict):
-        raise TreeError(f"{shown}:1: holds no JSON object; write {{\"dtype\": ..., ...}}")
+        raise TreeError(f'{shown}:1: holds no JSON object; write {{"dtype": ..., ...}}')
     return config
 
 
@@ -117,7 +117,7 @@ def load_runner(root: Path, op: str) -> type[OpBenchmarkBase]:
         if (error.name or "").split(".")[0] in {"harness", "mcoplib_mxbenchmark_op_wrapper"}:
             raise TreeError(f"{shown}:{line}: {error}") from error
         raise UnavailableError(f"{shown}:{line}: {error}") from error
-    except Exception as error:  # noqa: BLE001 - whatever a runner file does wrong is told with its line
+    except Exception as error:
         line = _line_in(error, path)
         raise TreeError(f"{shown}:{line}: {type(error).__name__}: {error}") from error
     classes = [

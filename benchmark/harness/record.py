@@ -28,6 +28,11 @@ def definition(root: Path, op: str) -> str:
     return sha.hexdigest()[:16]
 
 
+def default_path(table: Path) -> Path:
+    """Where records go when only a CSV is named: beside it."""
+    return table.with_suffix(".records.jsonl")
+
+
 def timestamp(seconds: float) -> str:
     """``seconds`` since the epoch as UTC with milliseconds, ``2026-11-30T21:00:00.123Z``."""
     moment = datetime.fromtimestamp(seconds, tz=timezone.utc)

@@ -51,13 +51,14 @@ class Session:
             csvtable.read(args.csv)
         self._records: Path | None = args.records
         if self._records is None and args.csv is not None:
-            self._records = args.csv.with_suffix(".records.jsonl")
+            self._records = record.default_path(args.csv)
         environment.require_torch()
         self._gpus = [] if args.engine == "torch" else environment.gpu_devices()
         self._engine_name = self._choose_engine()
         self._environment = environment.facts()
         self._definition = record.definition(root, self._op)
-        self._tally = csvmodes.Tally()
+        # What goes into the CSV when the run ends.
+        self._tabled: list[csvmodes.Compared] = []
 
     def _choose_engine(self) -> str:
         wanted: str = self._args.engine
@@ -75,14 +76,18 @@ class Session:
         return "nvbench"
 
     def run(self) -> int:
-        """Decide all cases; returns the exit code that the worst of them calls for."""
+        """Decide all cases; returns the exit code that the worst of them calls for.
+
+        What was measured goes into the CSV also when a later case stops the run.
+        """
         statuses = []
-        for number, config in enumerate(self._cases, start=1):
-            if len(self._cases) > 1:
-                markers.say(f"[CASE] {self._op} {number}/{len(self._cases)}")
-            statuses.append(self._case(config))
-        if self._args.mode:
-            self._tally.summary(self._args.mode)
+        try:
+            for number, config in enumerate(self._cases, start=1):
+                if len(self._cases) > 1:
+                    markers.say(f"[CASE] {self._op} {number}/{len(self._cases)}")
+                statuses.append(self._case(config))
+        finally:
+            self._write_csv()
         return exit_code(statuses)
 
     def _case(self, config: dict[str, Any]) -> str:
@@ -116,8 +121,8 @@ class Session:
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Parameters and outcome from what the case's process said or failed to say."""
         said: dict[str, Any] = {}
-        for message in ended.messages:
-            said.update(message)
+        for part in ended.messages:
+            said.update(part)
         if "fatal" in said:
             error = HarnessError(said["fatal"]["message"])
             error.code = said["fatal"]["code"]
@@ -126,14 +131,12 @@ class Session:
         if "outcome" in said:
             return parameters, said["outcome"]
         if ended.timed_out:
-            status, name = "TIMEOUT", "Timeout"
-            message = f"the case was killed after {self._args.case_timeout:g} s"
+            status, message = "TIMEOUT", f"the case was killed after {self._args.case_timeout:g} s"
         else:
-            status, name = "ERROR", "Crash"
-            message = ended.how() or "the process ended without a result"
+            status, message = "ERROR", ended.how() or "the process ended without a result"
         markers.fatal(self._op, f"{status}: {message}")
-        error_fields = {"type": name, "message": message, "traceback": None}
-        return parameters, {"status": status, "error": error_fields}
+        failure = {"type": status, "message": message, "traceback": None}
+        return parameters, {"status": status, "error": failure}
 
     def _device(self, config: dict[str, Any]) -> dict[str, Any]:
         if self._engine_name == "torch":
@@ -149,9 +152,7 @@ class Session:
         samples = config.get("samples", DEFAULT_SAMPLES)
         if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
             raise TreeError(f"config/{self._op}.json: samples {samples!r} is no positive number")
-        settings = Settings(
-            samples, self._args.min_time, self._args.timeout, tuple(self._flags)
-        )
+        settings = Settings(samples, self._args.min_time, self._args.timeout, tuple(self._flags))
 
         def make() -> Engine:
             # Imported in the case's own process: nvbench must not be loaded in this one.
@@ -172,11 +173,16 @@ class Session:
             # nvbench prints a table of its own; the first eleven cells say it all on a CPU.
             shown = slice(csvtable.Col.ACC_PASS, csvtable.Col.GPU_TIME)
             markers.table(csvtable.ESTABLISHED[shown], row.cells[shown])
-        mode: str | None = self._args.mode
-        if mode == "compare":
-            acc = {"PASSED": "Pass", "FAILED": "Fail"}.get(result["status"], "None")
-            csvmodes.compare(self._args.csv, self._op, acc, row, self._args.output)
-        elif mode and row is not None:
-            csvmodes.apply(self._args.csv, mode, row, self._tally)
-        elif mode:
+        acc = {"PASSED": "Pass", "FAILED": "Fail"}.get(result["status"], "None")
+        self._tabled.append((acc, row))
+        if row is None and self._args.mode in ("generate", "update"):
             markers.say(f"[IGNORED] {self._op} ({result['status']}: no row is written)")
+
+    def _write_csv(self) -> None:
+        rows = [row for _, row in self._tabled if row is not None]
+        if self._args.mode == "generate":
+            csvmodes.generate(self._args.csv, rows)
+        elif self._args.mode == "update":
+            csvmodes.update(self._args.csv, rows)
+        elif self._args.mode == "compare":
+            csvmodes.compare(self._args.csv, self._op, self._tabled, self._args.output)

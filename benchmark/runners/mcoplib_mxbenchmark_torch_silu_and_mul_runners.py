@@ -37,7 +37,9 @@ class Torch_silu_and_mul_runner(OpBenchmarkBase):
     def define_metrics(self, state):
         state.add_summary("Op", self.name)
         state.add_summary("dtype", str(self.dtype).removeprefix("torch."))
-        shape = f"({self.num_tokens} {2 * self.hidden_size}) -> ({self.num_tokens} {self.hidden_size})"
+        shape = (
+            f"({self.num_tokens} {2 * self.hidden_size}) -> ({self.num_tokens} {self.hidden_size})"
+        )
         state.add_summary("Shape", shape)
         state.add_element_count(self.out.numel())
         state.add_global_memory_reads(self.x.numel() * self.x.element_size())

@@ -60,7 +60,7 @@ def sample(launcher: Callable[[Any], None], settings: Settings) -> list[float]:
     times: list[float] = []
     began = time.monotonic()
 
-    def keep(number: int, seconds: float) -> None:
+    def keep(number: int, seconds: float) -> Any:
         times.append(seconds / number)
         spent = time.monotonic() - began
         enough = len(times) >= wanted or (spent >= min_time and len(times) >= fewest)
