@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 _VENDORS = re.compile(
-    r"\A(?:metax|nvidia|amd|advanced micro devices|intel(?:\(r\))?|hygon|iluvatar|moore threads)\s+",
+    r"\A(?:metax|nvidia|amd|advanced micro devices|intel(?:\(r\))?|hygon|iluvatar"
+    r"|moore threads)\s+",
     re.IGNORECASE,
 )
 # In CPU names: marks, the clock, and words that say what a CPU is.

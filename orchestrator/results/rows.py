@@ -114,5 +114,7 @@ def _worst_distance(records: Sequence[Record]) -> str:
 
 
 def _text(value: Any) -> str:
-    # A lone surrogate has no UTF-8, and in a file it would pass for a byte that was not UTF-8.
-    return "" if value is None else str(value).encode("utf-8", "replace").decode("utf-8")
+    # A lone surrogate has no UTF-8, and in a file it would pass for a byte that was not UTF-8;
+    # a NUL makes the csv module of Python 3.10 give up the line.
+    text = "" if value is None else str(value)
+    return text.replace("\0", "\\x00").encode("utf-8", "replace").decode("utf-8")

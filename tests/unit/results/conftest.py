@@ -32,7 +32,7 @@ def make_record() -> MakeRecord:
             "status": "PASSED",
             "verification": {"passed": True, "metrics": {"one_minus_cosine": 1e-7}},
             "summaries": {"Op": "rms_norm", "dtype": "float16", "Shape": "(16 512)"},
-            "timers": cold(1e-5),
+            "timers": {"cold_gpu": {"mean": 1e-5, "median": 1e-5}, "cpu": {"mean": 5e-5}},
             "rates": {"bandwidth_utilisation": 0.5},
             "device": {"kind": "maca", "name": "MetaX C500"},
             "target": "h1",
@@ -41,12 +41,6 @@ def make_record() -> MakeRecord:
         return Record.model_validate(values | changes)
 
     return make
-
-
-def cold(median: float, mean: float | None = None) -> dict[str, Any]:
-    """Timers with a cold GPU time."""
-    timer = {"mean": median if mean is None else mean, "median": median, "samples": 100}
-    return {"cold_gpu": timer, "cpu": {"mean": 5e-5}}
 
 
 @pytest.fixture(params=["c500_rows.csv", "h200_rows.csv"])
