@@ -49,7 +49,8 @@ _TROUBLES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"cannot connect to the docker daemon|is the docker daemon running|"
-        r"error during connect|failed to connect to the docker api",
+        r"error during connect|dial unix [^\n]*no such file|cannot connect to podman|"
+        r"failed to connect to the docker api",
         "the Docker engine does not answer",
         "start it with: systemctl start docker, or set DOCKER_HOST for this login",
     ),
@@ -71,9 +72,9 @@ _TROUBLES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"(docker|podman|sudo|{command})['\"]?:? *(command )?not found|"
-        r"not found.*(docker|podman)|unknown command:? *(docker|podman|sudo)|"
+        r"unknown command:? *(docker|podman|sudo|{command})\s*$|"
         r"command not found.*(docker|podman)",
-        "there is no {docker} on the host",
+        "there is no {program} on the host",
         "install it, put it on the PATH of this login, or set docker_command",
     ),
 )
@@ -85,11 +86,18 @@ def docker_trouble(
     """Return what ``stderr`` of a docker command complains about, None when it is nothing known."""
     text = stderr.decode("utf-8", "replace")
     docker = shlex.join(docker_command)
-    command = re.escape(docker_command[0])
     lines = text.strip().splitlines()
-    words = {"name": container, "docker": docker, "last": lines[-1].strip() if lines else ""}
+    program = docker_command[0]
+    words = {
+        "name": container,
+        "docker": docker,
+        "program": program,
+        "last": lines[-1].strip() if lines else "",
+    }
     for pattern, message, hint in _TROUBLES:
-        if re.search(pattern.replace("{command}", command), text, re.IGNORECASE | re.DOTALL):
+        if re.search(
+            pattern.replace("{command}", re.escape(program)), text, re.IGNORECASE | re.DOTALL
+        ):
             return UnusableError(message.format(**words), where=where, hint=hint.format(**words))
     return None
 

@@ -18,6 +18,8 @@ from orchestrator.errors import LinkLostError
 from orchestrator.transport.base import STDERR_TAIL
 
 _CHUNK = 1 << 16
+# Seconds for the last words on standard error, which may come after the exit status.
+STDERR_GRACE = 0.5
 # Linux's default ceiling for unprivileged pipes; fewer wake-ups for a big transfer.
 _PIPE_SIZE = 1 << 20
 _F_SETPIPE_SZ = 1031
@@ -82,7 +84,8 @@ class ProcessPipe:
         self._closed = False
         self._write_closed = False
         self._enter()
-        threading.Thread(target=self._drain, name=f"stderr {peer}", daemon=True).start()
+        self._drainer = threading.Thread(target=self._drain, name=f"stderr {peer}", daemon=True)
+        self._drainer.start()
 
     def read(self, size: int) -> bytes:
         """Return 1 to ``size`` bytes, ``b""`` at end of file or after ``close``."""
@@ -130,6 +133,8 @@ class ProcessPipe:
             status = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             return None
+        if status:
+            self._drainer.join(STDERR_GRACE)  # who asks for a bad status wants to know why
         return status if status >= 0 else 128 - status
 
     def stderr_tail(self) -> bytes:

@@ -13,7 +13,7 @@ import paramiko
 from orchestrator.errors import LinkLostError, MxfleetError, UnreachableError
 from orchestrator.transport.base import Pipe
 from orchestrator.transport.endpoint import Endpoint
-from orchestrator.transport.process import StderrTail
+from orchestrator.transport.process import STDERR_GRACE, StderrTail
 from orchestrator.transport.quote import quote
 from orchestrator.transport.ssh_dial import PACER, Deadline, Stream, dial
 from orchestrator.transport.ssh_resolve import SshSettings, resolve
@@ -24,7 +24,6 @@ _TRIES = 8  # for a server that drops connections when many come at once
 _PROXY_TRIES = 3  # a proxy command that ends at once is more often wrong than unlucky
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.15, 2.0  # seconds between them
 _MAX_JUMPS = 8  # further ones can only be a configuration that refers to itself
-_STDERR_GRACE = 0.5  # seconds for the last words after the exit status
 
 
 class SshPipe:
@@ -68,7 +67,7 @@ class SshPipe:
         self._channel.status_event.wait(timeout)
         status = self._channel.exit_status
         if status > 0:
-            self._drainer.join(_STDERR_GRACE)  # who asks for a bad status wants to know why
+            self._drainer.join(STDERR_GRACE)  # who asks for a bad status wants to know why
         return None if status < 0 else status
 
     def stderr_tail(self) -> bytes:
