@@ -92,7 +92,10 @@ def established_records(
     markers = _markers(output)
     cases = _expand(job.config)
     owners = _match(table, lines, cases)
-    records = [_record(job, line, owner, table) for line, owner in zip(lines, owners, strict=True)]
+    records = [
+        _record(job, number, line, owner, table)
+        for number, (line, owner) in enumerate(zip(lines, owners, strict=True))
+    ]
     if markers.failed and len(cases) == 1 and lines:
         # The only case there is failed, whatever its row says.
         return [_with_failure(record, markers) for record in records]
@@ -149,7 +152,9 @@ def _shows(line: Line, key: str, value: Any) -> bool:
     return any(str(value) in text.split() for text in texts)
 
 
-def _record(job: Job, line: Line, case: dict[str, Any] | None, table: DeviceTable) -> Record:
+def _record(
+    job: Job, number: int, line: Line, case: dict[str, Any] | None, table: DeviceTable
+) -> Record:
     cells = line.cells
     accuracy = cells[Column.ACC_PASS].strip().lower()
     passed = {"yes": True, "no": False}.get(accuracy)
@@ -169,7 +174,7 @@ def _record(job: Job, line: Line, case: dict[str, Any] | None, table: DeviceTabl
         job,
         case,
         status,
-        seed="\x1f".join(cells),
+        seed="\x1f".join([f"row {number}", *cells]),
         device=job.device or _device(cells),
         verification=None
         if passed is None
