@@ -1,0 +1,274 @@
+"""Renderers: live lines, whole lines, plain pipes, valid JSON, and a reader that goes away."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+from typing import Literal, TextIO
+
+import pytest
+
+from orchestrator.errors import InterruptedRun
+from orchestrator.events import (
+    Event,
+    JobEnded,
+    JobStarted,
+    Merged,
+    Note,
+    OutputLine,
+    Pushed,
+    Row,
+    StillRunning,
+    Summary,
+    TargetFailed,
+)
+from orchestrator.show import make_renderer
+from orchestrator.show.jsonlines import JsonRenderer
+from orchestrator.show.plain import PlainRenderer
+from orchestrator.show.text import display_width
+
+RUN: list[Event] = [
+    Pushed("h1", "abc", "/store/trees/abc", 3, 12345, deleted=1),
+    Pushed("h2", "abc", "/store/trees/abc", 0, 0),
+    JobStarted("h1", "rms", "j1"),
+    OutputLine("h1", "rms", "stdout", "[VERIFY] rms -> PASS"),
+    StillRunning("h1", "rms", 12.3),
+    Note("clock is 3 s off", target="h1", level="warning"),
+    TargetFailed("h9", "UNREACHABLE", "connection refused"),
+    JobEnded("h1", "rms", "j1", "PASSED", 0, 3.2, log="/runs/1/h1.log"),
+    Row("rms", "h1", "PASSED", "Yes", "float16", "(4 4)", 3.9e-6, "cold_gpu", 0.01, 0.5),
+    Merged("/stats/x_C500.csv", appended=1, withheld=("softmax on h2: FAILED",)),
+    Summary("run", 3, {"PASSED": 1}, {"h1": "OK", "h9": "UNREACHABLE"}, folder="/runs/1"),
+]
+
+
+def plain(events: list[Event]) -> tuple[str, str]:
+    out, errors = io.StringIO(), io.StringIO()
+    render = PlainRenderer(out, color=False, width=80, errors=errors)
+    for event in events:
+        render(event)
+    return out.getvalue(), errors.getvalue()
+
+
+def test_a_run_as_text() -> None:
+    out, errors = plain(RUN)
+    assert out == (
+        "h1 | sent 3 files (12.3 kB), deleted 1: /store/trees/abc\n"
+        "h2 | nothing to send: /store/trees/abc\n"
+        "h1 | start rms\n"
+        "h1 | [VERIFY] rms -> PASS\n"
+        "h1 | ... rms runs, 12 s so far\n"
+        "h1 | end rms PASSED in 3.20 s\n"
+        "\n"
+        "operator  host  status  Acc_Pass  dtype    shape  GPU time  noise  BWUtil\n"
+        "--------  ----  ------  --------  -------  -----  --------  -----  ------\n"
+        "rms       h1    PASSED  Yes       float16  (4 4)  3.90 µs   1.00%  50.0%\n"
+        "\n"
+        "merged into /stats/x_C500.csv: 1 appended\n"
+        "  withheld: softmax on h2: FAILED\n"
+        "\n"
+        "log of rms on h1: /runs/1/h1.log\n"
+        "folder of the run: /runs/1\n"
+        "\n"
+        "run: 1 PASSED, 1 target UNREACHABLE, exit code 3\n"
+    )
+    assert errors == "warning: h1: clock is 3 s off\nh9: UNREACHABLE: connection refused\n"
+
+
+def test_every_event_is_out_when_the_call_returns() -> None:
+    out = io.StringIO()
+    render = PlainRenderer(out, color=False, width=80, errors=io.StringIO())
+    render(OutputLine("a", "op", "stdout", "1"))
+    assert out.getvalue() == "a | 1\n"
+    render(OutputLine("longer", "op", "stderr", "2"))
+    render(OutputLine("a", "op", "stdout", "3"))
+    assert out.getvalue() == "a | 1\nlonger | 2\na      | 3\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\x1b[31mred", "\x00", "\u202e", "\ud800", "e\u0301", "a\rb", "x" * 1_000_000, "", "\x9b2J"],
+)
+def test_hostile_lines_stay_lines(text: str) -> None:
+    events = [OutputLine("h\x1b[1m", "op", "stdout", text), Note(text), Row("op", text, "ERROR")]
+    out, errors = plain([*events, Summary("run", 1, message=text)])
+    assert out.startswith("h\\x1b[1m | ")
+    assert all(c == "\n" or c.isprintable() for c in out + errors)
+    assert len(errors.splitlines()) == 1
+    if len(text) == 1_000_000:
+        assert out.split("\n", 1)[0] == f"h\\x1b[1m | {text}"
+
+
+def test_threads_never_share_a_line() -> None:
+    out = io.StringIO()
+    render = PlainRenderer(out, color=False, width=80, errors=io.StringIO())
+
+    def emit(name: str) -> None:
+        for number in range(200):
+            render(OutputLine(name, "op", "stdout", f"{number} {name * 50}"))
+
+    threads = [threading.Thread(target=emit, args=(name,)) for name in "abcdefgh"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 8 * 200
+    for name in "abcdefgh":
+        mine = [line for line in lines if line.startswith(name)]
+        assert mine == [f"{name} | {number} {name * 50}" for number in range(200)]
+
+
+def test_json_is_one_valid_object_a_line_and_the_summary_last() -> None:
+    binary = io.BytesIO()
+    render = JsonRenderer(io.TextIOWrapper(binary, encoding="utf-8", newline=""))
+    odd = OutputLine("h", "op", "stdout", "\ud800 \x1b 中 \n \u2028")
+    numbers = Row("op", "h", "PASSED", seconds=float("nan"), noise=float("inf"))
+    for event in [*RUN[:-1], odd, numbers, RUN[-1], Note("late")]:
+        render(event)
+    lines = binary.getvalue().decode("utf-8").removesuffix("\n").split("\n")
+    objects = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert len(objects) == len(RUN) + 2
+    assert objects[0]["event"] == "pushed"
+    assert objects[-1] == {**json.loads(json.dumps(RUN[-1].as_dict()))}
+    assert objects[-3]["text"] == "\ufffd \x1b 中 \n \u2028"
+    assert (objects[-2]["seconds"], objects[-2]["noise"]) == (None, None)
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_locale_will_do(output: Literal["text", "json"], encoding: str) -> None:
+    binary = io.BytesIO()
+    out = io.TextIOWrapper(binary, encoding=encoding)
+    render = make_renderer(output, out, io.StringIO())
+    for event in [OutputLine("h", "op", "stdout", "µ 中 😀"), *RUN]:
+        render(event)
+    lines = binary.getvalue().decode(encoding).splitlines()
+    if output == "json":
+        assert json.loads(lines[0])["text"] == "µ 中 😀"
+    else:
+        assert lines[0].startswith("h | ")
+
+
+class Gone(io.StringIO):
+    """A stream whose reader has left."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_reader_that_leaves_stops_the_run_once(output: Literal["text", "json"]) -> None:
+    render = make_renderer(output, Gone(), Gone())
+    with pytest.raises(InterruptedRun, match="nobody reads"):
+        render(OutputLine("h", "op", "stdout", "x"))
+    for event in RUN:
+        render(event)
+
+
+PIPED = """
+import sys
+from orchestrator.errors import InterruptedRun
+from orchestrator.events import OutputLine, Row, Summary
+from orchestrator.show import make_renderer
+render = make_renderer(sys.argv[1], sys.stdout, sys.stderr)
+assert "rich" not in sys.modules and "pydantic" not in sys.modules
+try:
+    for number in range(int(sys.argv[2])):
+        render(OutputLine("h", "op", "stdout", "x" * 1000))
+    render(Row("op", "h", "PASSED", "Yes", "float16", "(1 2)", 1e-6, "cold_gpu"))
+    render(Summary("run", 0, {"PASSED": 1}))
+except InterruptedRun as error:
+    sys.exit(error.code)
+"""
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_piped_into_head(output: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PIPED, output, "10000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout and process.stderr
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(timeout=60) == 130
+    process.stderr.close()
+
+
+def on_terminal(environment: dict[str, str]) -> str:
+    """What a terminal of 80 columns gets."""
+    controller, terminal = pty.openpty()
+    command = [sys.executable, "-c", PIPED, "text", "1"]
+    inherited = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "TERM")}
+    process = subprocess.Popen(command, stdout=terminal, env=inherited | environment)
+    os.close(terminal)
+    chunks = []
+    try:
+        while chunk := os.read(controller, 65536):
+            chunks.append(chunk)
+    except OSError:  # how Linux says that nobody holds the terminal any more
+        pass
+    os.close(controller)
+    assert process.wait(timeout=60) == 0
+    return b"".join(chunks).decode()
+
+
+@pytest.mark.parametrize(
+    ("environment", "coloured"),
+    [
+        ({"TERM": "xterm"}, True),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, False),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True),
+        ({"TERM": "dumb"}, False),
+    ],
+)
+def test_colours_only_on_a_terminal_that_wants_them(
+    environment: dict[str, str], coloured: bool
+) -> None:
+    text = on_terminal(environment)
+    assert ("\x1b[32mPASSED" in text) is coloured
+    assert ("\x1b" in text) is coloured
+    assert text.count("\x1b[0m") == len(re.findall(r"\x1b\[[1-9]\d*m", text))
+
+
+def test_our_own_lines_fit_into_a_pipe() -> None:
+    out, _ = plain([event for event in RUN if not isinstance(event, OutputLine)])
+    assert max(display_width(line) for line in out.splitlines()) <= 80
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("jobs", [3, 40])
+def test_many_logs_are_named_by_their_folder(jobs: int) -> None:
+    ended: list[Event] = [
+        JobEnded(
+            "h", f"op{n}", f"j{n}", "PASSED" if n else "ERROR", 0, 1.0, "why", log=f"/r/{n}.log"
+        )
+        for n in range(jobs)
+    ]
+    out, _ = plain([*ended, Summary("run", 1, folder="/r")])
+    assert "log of op0 on h: /r/0.log" in out
+    assert ("/r/1.log" in out) is (jobs == 3)
+    assert "folder of the run: /r" in out
+
+
+def test_a_summary_alone_is_one_line() -> None:
+    out, _ = plain([Summary("push", 0, seconds=0.5)])
+    assert out == "push: done in 500 ms\n"
+
+
+def test_stderr_that_is_gone_stops_nothing() -> None:
+    errors: TextIO = Gone()
+    out = io.StringIO()
+    render = PlainRenderer(out, color=False, width=80, errors=errors)
+    for event in RUN:
+        render(event)
+    assert out.getvalue().endswith("exit code 3\n")
