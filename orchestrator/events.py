@@ -61,6 +61,16 @@ class Pushed(Event):
 
 
 @dataclass(frozen=True)
+class Planned(Event):
+    """A job that a real run would do; ``command`` is what a person would type in the target."""
+
+    kind: ClassVar[str] = "planned"
+    target: str
+    op: str
+    command: str
+
+
+@dataclass(frozen=True)
 class JobStarted(Event):
     """A command was started on a target."""
 
@@ -73,7 +83,7 @@ class JobStarted(Event):
 
 @dataclass(frozen=True)
 class OutputLine(Event):
-    """One line that the command printed, decoded, with terminal escapes made harmless."""
+    """One line that the command printed, decoded; making escapes harmless is the renderer's."""
 
     kind: ClassVar[str] = "output"
     target: str
@@ -139,6 +149,22 @@ class Row(Event):
     bandwidth_utilisation: float | None = None
     flags: tuple[str, ...] = ()
     message: str | None = None
+
+
+@dataclass(frozen=True)
+class HostLine(Event):
+    """One line of ``mxfleet hosts``: a target and, where it was asked, what it is."""
+
+    kind: ClassVar[str] = "target"
+    target: str
+    host: str
+    container: str | None
+    workdir: str | None
+    gpus: tuple[str, ...]
+    transport: str
+    status: str | None = None  # OK, UNREACHABLE, UNUSABLE; None when not asked
+    message: str | None = None
+    facts: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

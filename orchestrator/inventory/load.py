@@ -21,6 +21,7 @@ from orchestrator.inventory.schema import (
     ContainerEntry,
     GroupEntry,
     InventoryFile,
+    PushEntry,
     Settings,
     Strict,
     SuiteEntry,
@@ -147,6 +148,8 @@ def _unknown_key(at: Place, key: str) -> tuple[str, str | None]:
 def _model_at(at: Place) -> type[Strict]:
     if not at:
         return InventoryFile
+    if at == ("push",):
+        return PushEntry
     if at[-1] in _MODELS and len(at) > (1 if at[0] == "defaults" else 2):
         return _MODELS[str(at[-1])]
     if isinstance(at[-1], int):

@@ -9,7 +9,15 @@ from typing import Any
 
 from orchestrator.errors import ConfigError
 from orchestrator.inventory.document import Document, Place
-from orchestrator.inventory.model import NONE, Host, Inventory, SuiteSettings, Target, Timeouts
+from orchestrator.inventory.model import (
+    NONE,
+    Host,
+    Inventory,
+    PushSettings,
+    SuiteSettings,
+    Target,
+    Timeouts,
+)
 from orchestrator.inventory.nodeset import ALL, MAX_NODES, NodeSetError, evaluate, expand, split
 from orchestrator.inventory.schema import InventoryFile, Settings
 from orchestrator.inventory.spelling import short, unknown
@@ -61,7 +69,8 @@ def resolve(document: Document, file: InventoryFile) -> Inventory:
         settings = merged_once[signature]
         hosts[name] = _host(name, settings, folder)
         targets.extend(_targets(hosts[name], settings))
-    return Inventory(document.path.absolute(), hosts, tuple(targets), groups)
+    push = PushSettings(exclude=file.push.exclude, symlinks=file.push.symlinks)
+    return Inventory(document.path.absolute(), hosts, tuple(targets), groups, push)
 
 
 def _check_pairs(document: Document, file: InventoryFile) -> None:

@@ -192,6 +192,18 @@ class GroupEntry(Settings):
     groups such as @c500, and the operators of --hosts."""
 
 
+class PushEntry(Strict):
+    """What of the working folder is pushed."""
+
+    exclude: tuple[Text, ...] = ()
+    """Globs of further names or paths below the working folder that are not pushed, such as
+    `*.log` or benchmark/scratch."""
+
+    symlinks: Literal["keep", "follow", "refuse"] = "keep"
+    """Symbolic links in the tree: keep (default) sends those that stay inside as links and refuses
+    others, follow sends what they point to, refuse allows none."""
+
+
 class InventoryFile(Strict):
     """The hosts that mxfleet works on, how to reach them, and where jobs run on them."""
 
@@ -203,6 +215,9 @@ class InventoryFile(Strict):
     ] = {}
     """Named sets of hosts, selected with --hosts @NAME; their settings override `defaults`, and
     of two groups the one further down in the file counts."""
+
+    push: PushEntry = PushEntry()
+    """What of the working folder is pushed, to all targets alike."""
 
     hosts: Annotated[
         dict[str, Annotated[Settings, BeforeValidator(empty)]],

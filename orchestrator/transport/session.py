@@ -280,9 +280,6 @@ class AgentSession:
     def _early_end(self) -> MxfleetError:
         status = self._pipe.wait(5.0)
         tail = self._pipe.stderr_tail()
-        explained = self._explain(status, tail) if self._explain is not None else None
-        if explained is not None:
-            return explained
         words = tail.decode("utf-8", "replace").split("\n")
         last = next((line.strip() for line in reversed(words) if line.strip()), "")
         if "mxfleet: no python found" in last or "mxfleet: python too old" in last:
@@ -291,6 +288,9 @@ class AgentSession:
                 where=self.name,
                 hint="install python3 there or set `python` in the inventory",
             )
+        explained = self._explain(status, tail) if self._explain is not None else None
+        if explained is not None:
+            return explained
         ended = "ended" if status is None else f"ended with status {status}"
         said = f": {last}" if last else ""
         return UnusableError(f"the agent could not start, its command {ended}{said}", where=self.name)

@@ -24,6 +24,7 @@ from .trees import TreeStore, verify_tree
 from .wire import CHUNK
 
 JOB_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,180}$")
+JOB_MARK = "@JOB@"  # stands for the job's folder in a command's words
 STRAY_OUTPUT_SECONDS = 1.0
 
 # The command's words arrive as words: nothing in them is read by a shell. The env script sees no
@@ -81,7 +82,9 @@ def shell_command(spec: Dict[str, Any], cwd: str, folder: str) -> "tuple[List[st
     )
     words = [bash, "--noprofile", "--norc", "-c", SHELL, "mxfleet", spec["python"]]
     words += ["%s=%s" % item for item in sorted(extra.items())]
-    return words + [spec["python"]] + list(spec["argv"]), env
+    # The controller does not know where the job's folder will be.
+    argv = [word.replace(JOB_MARK, folder) for word in spec["argv"]]
+    return words + [spec["python"]] + argv, env
 
 
 def refusal(folder: str, spec: Dict[str, Any], cwd: str) -> Optional[AgentError]:

@@ -1,0 +1,29 @@
+"""``mxfleet hosts``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.common import HostsOption, InventoryOption, Output, OutputOption, make_context
+
+
+def hosts(
+    pattern: Annotated[
+        str | None, typer.Argument(metavar="[P]", help="Targets, as for --hosts.")
+    ] = None,
+    hosts: HostsOption = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Connect to each target and say what it is.")
+    ] = False,
+    inventory: InventoryOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """List targets: host, container, workdir, GPUs; with --check reachable or why not."""
+    from orchestrator.errors import UsageError
+    from orchestrator.workflows.hosts import hosts as hosts_workflow
+
+    if pattern and hosts:
+        raise UsageError("targets are named twice", hint="use either P or --hosts P")
+    return hosts_workflow(make_context(inventory, pattern or hosts, output), check=check)

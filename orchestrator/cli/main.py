@@ -1,0 +1,88 @@
+"""The ``mxfleet`` command: its subcommands, and how errors become one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from typing import Annotated
+
+import click
+import typer
+
+from orchestrator import __version__
+from orchestrator.cli import hosts, init, pull, push, run
+from orchestrator.errors import ExitCode, MxfleetError
+
+app = typer.Typer(
+    name="mxfleet",
+    help="Run GPU operator benchmarks on a fleet of hosts, verified, supervised and merged.",
+    rich_markup_mode=None,  # importing Rich would take longer than the rest of --help
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(init.init)
+app.command()(hosts.hosts)
+app.command()(push.push)
+app.command()(run.run)
+app.command()(pull.pull)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"mxfleet {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show it.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with the documented code."""
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
+        result = app(arguments, standalone_mode=False)
+        return int(result) if isinstance(result, int) else int(ExitCode.OK)
+    except MxfleetError as error:
+        _complain(str(error))
+        return int(error.code)
+    except click.exceptions.Abort:
+        return int(ExitCode.INTERRUPTED)
+    except click.ClickException as error:
+        _complain(error.format_message())
+        return int(ExitCode.USAGE)
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return int(ExitCode.INTERRUPTED)
+    except Exception as error:  # noqa: BLE001 - the last resort: a report instead of a traceback
+        return _own_fault(error)
+
+
+def _own_fault(error: Exception) -> int:
+    handle, path = tempfile.mkstemp(prefix="mxfleet-report-", suffix=".txt")
+    with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
+        stream.write(f"mxfleet {__version__}, python {sys.version}\narguments: {sys.argv[1:]}\n\n")
+        traceback.print_exception(error, file=stream)
+    _complain(f"a fault of mxfleet itself, {type(error).__name__}: {error}; report it with {path}")
+    return int(ExitCode.INTERNAL)
+
+
+def _complain(text: str) -> None:
+    line = " ".join(text.split())
+    print(f"mxfleet: {line}".encode("utf-8", "replace").decode("utf-8"), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""A run's folder: everything that is known of a run, written as it becomes known.
+
+``plan.json``, ``inventory.yaml`` (as it was), ``tree.json`` (files and hashes), ``events.jsonl``,
+``logs/<target>/<op>.log`` (raw), ``records/<target>/<op>.jsonl``, ``csv/<target>/<op>.csv`` (as
+pulled), ``configs/`` (what established checkouts had) and ``run-summary.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import UsageError
+from orchestrator.events import Event, OutputLine
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._@+:=-]+")
+
+
+def safe_name(text: str) -> str:
+    """``text`` as a file name; ``:`` stays, as in ``host:container``."""
+    return _UNSAFE.sub("_", text).lstrip(".") or "_"
+
+
+class RunFolder:
+    """The folder ``runs/<id>`` of a working folder; use ``create`` or ``open``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.run = path.name
+        self._lock = threading.Lock()
+
+    @classmethod
+    def create(cls, runs: Path, run: str) -> RunFolder:
+        """Make the folder of a new run."""
+        path = runs / run
+        try:
+            path.mkdir(parents=True)
+        except OSError as error:
+            raise UsageError(
+                f"cannot make the run's folder: {error.strerror}",
+                where=str(path),
+                hint="check permissions and free space of the working folder",
+            ) from None
+        return cls(path)
+
+    @classmethod
+    def open(cls, runs: Path, run: str | None) -> RunFolder:
+        """The folder of an existing run, None: the latest one."""
+        names = sorted(p.name for p in runs.iterdir() if p.is_dir()) if runs.is_dir() else []
+        if not names:
+            raise UsageError("there is no run yet", where=str(runs), hint="start one: mxfleet run")
+        if run is None:
+            return cls(runs / names[-1])
+        found = [name for name in names if name == run or name.startswith(run)]
+        if run in names:
+            found = [run]
+        if len(found) != 1:
+            what = f"no run {run!r}" if not found else f"{run!r} names {len(found)} runs"
+            raise UsageError(what, where=str(runs), hint=f"the latest is {names[-1]}")
+        return cls(runs / found[0])
+
+    def log(self, target: str, op: str, attempt: int = 1) -> Path:
+        """Where the raw output of an attempt goes."""
+        suffix = "" if attempt == 1 else f".{attempt}"
+        return self._made(self.path / "logs" / safe_name(target) / f"{safe_name(op)}{suffix}.log")
+
+    def records(self, target: str, op: str) -> Path:
+        """Where the records of an operator on a target go."""
+        return self._made(self.path / "records" / safe_name(target) / f"{safe_name(op)}.jsonl")
+
+    def csv(self, target: str, op: str) -> Path:
+        """Where the CSV that a target wrote for an operator goes, as it was."""
+        return self._made(self.path / "csv" / safe_name(target) / f"{safe_name(op)}.csv")
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write ``name`` whole and durable."""
+        self.write_bytes(self.path / name, json.dumps(value, indent=1, default=str).encode("ascii"))
+
+    def read_json(self, name: str) -> Any:
+        """Read what ``write_json`` wrote."""
+        path = self.path / name
+        try:
+            return json.loads(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"the run's {name} cannot be read: {error}",
+                where=str(path),
+                hint="was the run cut off before it started?",
+            ) from None
+
+    def write_configs(self, target: str, configs: Mapping[str, Any]) -> None:
+        """Keep the configs that an established checkout had: its rows mean nothing without."""
+        if configs:
+            self._made(self.path / "configs" / f"{safe_name(target)}.json")
+            self.write_json(f"configs/{safe_name(target)}.json", configs)
+
+    def read_configs(self, target: str) -> Mapping[str, Any]:
+        """What ``write_configs`` kept; empty when there was nothing to keep."""
+        name = f"configs/{safe_name(target)}.json"
+        configs: Mapping[str, Any] = self.read_json(name) if (self.path / name).exists() else {}
+        return configs
+
+    @staticmethod
+    def write_bytes(path: Path, data: bytes) -> None:
+        """Replace a file of the run's folder so that it is whole or as it was."""
+        temporary = path.with_name(f".{path.name}.tmp")
+        with temporary.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+
+    def event(self, event: Event) -> None:
+        """Append to ``events.jsonl``; output lines are in the logs."""
+        if isinstance(event, OutputLine):
+            return
+        line = json.dumps(event.as_dict(), default=str, separators=(",", ":")) + "\n"
+        with self._lock, (self.path / "events.jsonl").open("a", encoding="ascii") as stream:
+            stream.write(line)
+
+    @staticmethod
+    def _made(path: Path) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path

@@ -1,0 +1,151 @@
+"""The mcoplib operator suite: where its files are, what its operators are, how one is run.
+
+All of it is read from the tree itself each time. An operator that is asked for is checked here,
+on the controller and without importing anything: a typo or a broken file should cost a second,
+not a round over all hosts.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import TreeError, UsageError
+from orchestrator.suites import whitelist
+
+NAME = "mcoplib"
+SCRIPT = "mcoplib_mxbenchmark_ops.py"
+SYNC_FOLDERS = ("config", "runners")
+SUBFOLDER = "benchmark"  # of a pushed tree: where jobs run
+BASE_CLASS = "OpBenchmarkBase"
+# What the agent replaces by the job's own folder.
+JOB = "@JOB@"
+
+
+@dataclass(frozen=True)
+class McoplibSuite:
+    """The suite as it lies in ``folder``, the ``benchmark/`` folder of a working folder."""
+
+    folder: Path
+
+    @property
+    def script(self) -> Path:
+        """The front door."""
+        return self.folder / SCRIPT
+
+    def config_path(self, op: str) -> Path:
+        """The operator's config."""
+        return self.folder / "config" / f"{op}.json"
+
+    def runner_path(self, op: str) -> Path:
+        """The operator's runner."""
+        return self.folder / "runners" / f"mcoplib_mxbenchmark_{op}_runners.py"
+
+    def operators(self) -> list[str]:
+        """The names in the front door's whitelist."""
+        return whitelist.names(read_text(self.script), str(self.script))
+
+    def check(self, ops: Sequence[str]) -> None:
+        """Raise unless each operator is listed and its config and runner can be read."""
+        known = self.operators()
+        for op in ops:
+            if op not in known:
+                raise UsageError(
+                    f"unknown operator {op!r}",
+                    where=str(self.script),
+                    hint=_near(op, known, f"add it to {whitelist.NAME}"),
+                )
+            self.read_config(op)
+            self._check_runner(op)
+
+    def read_config(self, op: str) -> dict[str, Any]:
+        """The operator's config; broken JSON is an error with its line."""
+        path = self.config_path(op)
+        if not path.is_file():
+            raise TreeError(
+                f"the config of {op!r} is missing",
+                where=str(path),
+                hint=_near(path.name, _names(path.parent, "*.json"), "write it"),
+            )
+        text = read_text(path)
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise TreeError(
+                f"broken JSON: {error.msg}",
+                where=f"{path}:{error.lineno}",
+                hint=f"look at column {error.colno}",
+            ) from None
+        if not isinstance(value, dict):
+            raise TreeError("the config is not a JSON object", where=f"{path}:1", hint="use {...}")
+        return value
+
+    def _check_runner(self, op: str) -> None:
+        path = self.runner_path(op)
+        if not path.is_file():
+            raise TreeError(
+                f"the runner of {op!r} is missing",
+                where=str(path),
+                hint=_near(path.name, _names(path.parent, "*_runners.py"), "write it"),
+            )
+        try:
+            module = ast.parse(read_text(path))
+        except SyntaxError as error:
+            raise TreeError(
+                f"syntax error: {error.msg}",
+                where=f"{path}:{error.lineno}",
+                hint="fix the runner",
+            ) from None
+        except ValueError as error:
+            raise TreeError(f"not Python: {error}", where=f"{path}:1", hint="fix it") from None
+        if not any(isinstance(n, ast.ClassDef) and n.bases for n in ast.walk(module)):
+            raise TreeError(
+                f"the runner defines no subclass of {BASE_CLASS}",
+                where=f"{path}:1",
+                hint=f"derive its class from {BASE_CLASS} of mcoplib_mxbenchmark_op_wrapper",
+            )
+
+    def command(self, op: str, *, samples: int | None, established: bool) -> list[str]:
+        """The script and its arguments for one operator.
+
+        The CSV is private to the job, so the script always appends; what the shared one takes in
+        is decided at the merge. Our own front door also writes records and takes ``--set``; an
+        established one has neither.
+        """
+        words = [SCRIPT, "--op", op, "--csv", f"{JOB}/result.csv", "--generate"]
+        if not established:
+            words += ["--records", f"{JOB}/records.jsonl"]
+            if samples is not None:
+                words += ["--set", f"samples={samples}"]
+        return words
+
+
+def read_text(path: Path) -> str:
+    """Read a text file of the tree; what prevents it is a ``TreeError``."""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise TreeError(
+            "the file is missing", where=str(path), hint="run `mxfleet init` or restore it"
+        ) from None
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise TreeError("not UTF-8 text", where=f"{path}:{line}", hint="convert it") from None
+    except OSError as error:
+        raise TreeError(
+            f"cannot be read: {error.strerror}", where=str(path), hint="check its permissions"
+        ) from None
+
+
+def _names(folder: Path, pattern: str) -> list[str]:
+    return sorted(path.name for path in folder.glob(pattern)) if folder.is_dir() else []
+
+
+def _near(name: str, known: Iterable[str], otherwise: str) -> str:
+    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
+    return f"did you mean {' or '.join(close)}?" if close else otherwise

@@ -1,0 +1,142 @@
+"""Takes attempts in as they end: records into the run's folder, verdicts for the table."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestrator.errors import ExitCode
+from orchestrator.events import JobEnded, Row, Sink
+from orchestrator.execute.folder import RunFolder
+from orchestrator.execute.job import Attempt
+from orchestrator.plan.jobs import Plan, PlannedJob
+from orchestrator.records import Record, Status
+from orchestrator.transport.session import AgentSession
+from orchestrator.workflows.fleet import Fleet
+from orchestrator.workflows.interpret import Verdict, interpret
+from orchestrator.workflows.prepare import Configs
+from orchestrator.workflows.push import Failures
+
+STOP_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class Done:
+    """A job with its verdict."""
+
+    job: PlannedJob
+    verdict: Verdict
+
+
+class Collector:
+    """Takes attempts in as they end: records into the run's folder, verdicts for the table."""
+
+    def __init__(self, plan: Plan, folder: RunFolder, sink: Sink) -> None:
+        self.plan = plan
+        self.stopping = threading.Event()
+        self._folder = folder
+        self._sink = sink
+        self._done: dict[str, Done] = {}
+        self._lock = threading.Lock()
+
+    def take(self, attempt: Attempt, configs: Configs) -> Done:
+        """Judge an attempt, keep its records, tell the sink."""
+        job = attempt.job
+        verdict = interpret(
+            attempt, run=self._folder.run, tree=self.plan.tree, config=configs.get(job.op)
+        )
+        done = self._keep(job, verdict)
+        self._sink(
+            JobEnded(
+                target=job.target.name,
+                op=job.op,
+                job=job.job,
+                status=verdict.status.value,
+                exit_code=(attempt.outcome or {}).get("exit_code"),
+                seconds=attempt.seconds,
+                message=verdict.message,
+                log=str(attempt.log),
+                csv=str(attempt.csv) if attempt.csv else None,
+                records=str(self._folder.records(job.target.name, job.op)),
+            )
+        )
+        return done
+
+    def _keep(self, job: PlannedJob, verdict: Verdict) -> Done:
+        lines = b"".join(
+            record.to_line().encode("utf-8", "replace") + b"\n" for record in verdict.records
+        )
+        self._folder.write_bytes(self._folder.records(job.target.name, job.op), lines)
+        done = Done(job, verdict)
+        with self._lock:
+            self._done[job.job] = done
+        return done
+
+    def stop(self, fleet: Fleet) -> None:
+        """End what runs, orderly: what was measured until now comes back with it."""
+        self.stopping.set()
+        deadline = time.monotonic() + STOP_SECONDS
+        for job in self.plan.jobs:
+            session = fleet.sessions().get(job.target.name)
+            if session is not None and job.job not in self._done:
+                session.request("stop", job=job.job)
+        while time.monotonic() < deadline and self._running(fleet.sessions()):
+            time.sleep(0.1)
+
+    def _running(self, sessions: Mapping[str, AgentSession]) -> bool:
+        return any(
+            job.target.name in sessions and job.job not in self._done for job in self.plan.jobs
+        )
+
+    def fill_up(self, failures: Failures, interrupted: bool) -> None:
+        """Give every job without a verdict one that says why it was not run."""
+        for job in self.plan.jobs:
+            if job.job in self._done:
+                continue
+            error = failures.errors.get(job.target.name)
+            attempt = Attempt(job, self._folder.log(job.target.name, job.op), error=error)
+            verdict = interpret(attempt, run=self._folder.run, tree=self.plan.tree, config=None)
+            if error is None:
+                code = ExitCode.INTERRUPTED if interrupted else ExitCode.INTERNAL
+                verdict = Verdict(Status.NOT_RUN, code, "not started", verdict.records)
+            self._keep(job, verdict)
+
+    def done(self) -> list[Done]:
+        """Finished jobs in the plan's order."""
+        return [self._done[job.job] for job in self.plan.jobs if job.job in self._done]
+
+    def records(self) -> list[Record]:
+        """All records of the run."""
+        return [record for done in self.done() for record in done.verdict.records]
+
+    def rows(self) -> list[Row]:
+        """The table: operator by operator, host by host."""
+        order = {op: i for i, op in enumerate(dict.fromkeys(job.op for job in self.plan.jobs))}
+        finished = sorted(self.done(), key=lambda done: order[done.job.op])
+        return [row_of(record, done) for done in finished for record in done.verdict.records]
+
+
+def row_of(record: Record, done: Done) -> Row:
+    """A record as a line of the table."""
+    headline = record.headline
+    verification = record.verification
+    return Row(
+        op=record.op,
+        target=done.job.target.name,
+        status=record.status.value,
+        accuracy=None if verification is None else "Yes" if verification.passed else "No",
+        dtype=_text(record.summaries.get("dtype")),
+        shape=_text(record.summaries.get("Shape")),
+        seconds=(headline[1].median or headline[1].mean) if headline else None,
+        timer=headline[0] if headline else None,
+        noise=headline[1].noise if headline else None,
+        bandwidth_utilisation=record.rates.bandwidth_utilisation,
+        flags=tuple(record.flags),
+        message=record.error.message if record.error else None,
+    )
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,96 @@
+"""``mxfleet hosts``: the targets of the inventory and, with a check, what they are."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from orchestrator.errors import ExitCode, UnusableError
+from orchestrator.events import HostLine, Summary
+from orchestrator.inventory.model import Target
+from orchestrator.suites import mcoplib
+from orchestrator.transport.docker_api import look, who_holds
+from orchestrator.workflows.context import Context
+from orchestrator.workflows.fleet import Fleet, for_each_host
+from orchestrator.workflows.push import Failures, status_of
+
+CLOCK_SKEW = 2.0  # seconds from which a target's clock is worth a remark
+
+
+def hosts(context: Context, *, check: bool) -> ExitCode:
+    """List the targets; with ``check`` connect to each and say what it is or why it is not."""
+    began = time.monotonic()
+    failures = Failures(lambda event: None)
+    facts: dict[str, dict[str, Any]] = {}
+    if check:
+        with Fleet() as fleet:
+
+            def work(target: Target) -> None:
+                facts[target.name] = check_target(fleet, target)
+
+            for_each_host(context.targets, work, failures)
+    for target in context.targets:
+        error = failures.errors.get(target.name)
+        found = facts.get(target.name)
+        problems = (found or {}).get("problems") or []
+        if problems and error is None:
+            error = failures.errors[target.name] = UnusableError("; ".join(problems))
+        context.sink(
+            HostLine(
+                target=target.name,
+                host=target.host.name,
+                container=target.container,
+                workdir=target.workdir,
+                gpus=target.gpus,
+                transport=target.host.transport,
+                status=None if not check else status_of(error) if error else "OK",
+                message=str(error) if error else None,
+                facts=found,
+            )
+        )
+    code = failures.code()
+    context.sink(
+        Summary(
+            command="hosts",
+            exit_code=int(code),
+            targets=failures.statuses(context.targets) if check else {},
+            seconds=time.monotonic() - began,
+            message=f"{len(context.targets)} targets",
+        )
+    )
+    return code
+
+
+def check_target(fleet: Fleet, target: Target) -> dict[str, Any]:
+    """The facts of one target. Raises what makes it unreachable or unusable."""
+    container: dict[str, Any] | None = None
+    connection = fleet.connection(target)
+    if target.container is not None:
+        view = look(connection, target.container, target.docker_command)
+        container = {"image": view.image, "id": view.id[:12], "status": view.status}
+        if target.workdir is not None:
+            mount = view.holds(target.workdir)
+            container["workdir_on_host"] = mount.on_host(target.workdir) if mount is not None else None
+    session = fleet.session(target)
+    asked = time.time()
+    facts = session.call(
+        "facts",
+        store=target.store,
+        python=target.python,
+        workdir=target.workdir,
+        script=mcoplib.SCRIPT,
+        env=dict(target.env),
+        env_script=target.env_script,
+        path=list(target.path),
+        ld_library_path=list(target.ld_library_path),
+    )
+    facts.pop("type", None)
+    facts["container"] = container
+    if target.workdir is not None and "workdir" not in facts and target.container is not None:
+        others = who_holds(connection, target.workdir, target.docker_command)
+        if others:
+            facts["problems"].append(f"but it is mounted in {', '.join(others)}")
+    skew = facts["clock"] - asked
+    if abs(skew) > CLOCK_SKEW:
+        facts["clock_skew"] = skew
+    return facts

@@ -1,0 +1,166 @@
+"""``mxfleet init``: lay out a working folder: inventory.yaml, its JSON Schema, benchmark/, env/.
+
+Everything is written beside its place first and renamed into it, the inventory last: a folder
+that has one is complete.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from orchestrator.errors import UsageError
+from orchestrator.inventory.json_schema import FILE as SCHEMA
+from orchestrator.inventory.load import FILE_NAME
+from orchestrator.workflows import bundled
+from orchestrator.workflows.inventory_text import inventory_text
+
+_OLD = FILE_NAME + ".old"
+
+
+@dataclass(frozen=True)
+class Initialised:
+    """What ``init`` wrote: top entries of ``folder``, and the hosts it took over."""
+
+    folder: Path
+    written: tuple[Path, ...]
+    hosts: tuple[str, ...] = ()  # names and ranges taken from an SSH configuration
+    left_out: tuple[str, ...] = ()  # its aliases that cannot be host names here
+    kept: Path | None = None  # where the former inventory lies
+
+
+def init(
+    folder: Path,
+    *,
+    from_ssh_config: Path | Literal[True] | None = None,
+    force: bool = False,
+) -> Initialised:
+    """Lay out a working folder.
+
+    ``from_ssh_config`` takes the host names of an OpenSSH configuration (True: ~/.ssh/config).
+    Nothing is overwritten without ``force``; with it, files that mxfleet carries are replaced,
+    other files in ``benchmark/`` and ``env/`` stay, and the former inventory is kept as
+    ``inventory.yaml.old``. In a source checkout of mxfleet, whose ``benchmark/`` and ``env/``
+    are the originals, only the inventory and its schema are written.
+
+    Raises UsageError when something is in the way or the folder cannot be written.
+    """
+    folder = folder.expanduser().absolute()
+    text, ranges, left_out = _inventory(from_ssh_config)
+    source = bundled.locate()
+    parts = [part for part in bundled.PARTS if not _same(source / part, folder / part)]
+    names = [*parts, SCHEMA.name, FILE_NAME]
+    try:
+        _check(folder, names, force)
+        kept = folder / _OLD if os.path.lexists(folder / FILE_NAME) else None
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        fresh = not folder.exists()
+        stage = Path(
+            tempfile.mkdtemp(prefix=".mxfleet-init-", dir=folder.parent if fresh else folder)
+        )
+        try:
+            room = stage / "folder"  # unlike the stage, open to others as the umask says
+            room.mkdir()
+            _stage(room, source, parts, text)
+            if fresh:
+                room.rename(folder)
+            else:
+                _check_inside(room, folder)
+                _move(room, folder, names)
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+    except OSError as error:
+        raise UsageError(
+            f"the working folder cannot be laid out: {error.strerror or error}",
+            where=str(error.filename2 or error.filename or folder),
+        ) from None
+    return Initialised(folder, tuple(folder / name for name in names), ranges, left_out, kept)
+
+
+def _inventory(
+    from_ssh_config: Path | Literal[True] | None,
+) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    python = sys.executable if importlib.util.find_spec("torch") else "python3"
+    if from_ssh_config is None:
+        return inventory_text(python=python), (), ()
+    from orchestrator.inventory.ssh_config import DEFAULT, read_ssh_hosts
+
+    own = from_ssh_config is True or _same(from_ssh_config.expanduser(), DEFAULT.expanduser())
+    found = read_ssh_hosts(None if from_ssh_config is True else from_ssh_config)
+    text = inventory_text(
+        python=python, ranges=found.ranges, ssh_config=None if own else found.path.absolute()
+    )
+    return text, found.ranges, found.left_out
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.exists() and other.exists() and one.samefile(other)
+
+
+def _check(folder: Path, names: list[str], force: bool) -> None:
+    """Refuse what is in the way, before anything is written."""
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise UsageError("this is a file, not a folder", where=str(folder))
+    in_the_way = [name for name in names if os.path.lexists(folder / name)]
+    if in_the_way and not force:
+        raise UsageError(
+            f"there already is {', '.join(in_the_way)}",
+            where=str(folder),
+            hint="choose another folder, or replace what mxfleet carries with --force",
+        )
+
+
+def _check_inside(room: Path, folder: Path) -> None:
+    """With force: a folder takes the place of folders only, a file of files only, no links."""
+    for staged in room.rglob("*"):
+        place = folder / staged.relative_to(room)
+        if not os.path.lexists(place):
+            continue
+        if place.is_symlink() or place.is_dir() != staged.is_dir():
+            raise UsageError(
+                "a symbolic link or something of another kind is in the way",
+                where=str(place),
+                hint="move it away first",
+            )
+
+
+def _stage(room: Path, source: Path, parts: list[str], text: str) -> None:
+    for part in parts:
+        for relative in bundled.files(source, part):
+            place = room / relative
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / relative, place)
+            if (source / relative).stat().st_mode & 0o100:
+                mode = place.stat().st_mode
+                place.chmod(mode | (mode & 0o444) >> 2)  # executable for all who may read it
+    shutil.copyfile(SCHEMA, room / SCHEMA.name)
+    (room / FILE_NAME).write_text(text, encoding="utf-8")
+
+
+def _move(room: Path, folder: Path, names: list[str]) -> None:
+    """Put every staged entry in its place; what is new is taken back when a later one fails."""
+    new: list[Path] = []
+    try:
+        for name in names:
+            staged, place = room / name, folder / name
+            if not os.path.lexists(place):
+                staged.rename(place)
+                new.append(place)
+                continue
+            if name == FILE_NAME:
+                shutil.copyfile(place, folder / _OLD)
+            files = [staged] if staged.is_file() else [p for p in staged.rglob("*") if p.is_file()]
+            for file in files:
+                target = folder / file.relative_to(room)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                file.replace(target)
+    except BaseException:
+        for place in new:
+            shutil.rmtree(place) if place.is_dir() else place.unlink()
+        raise

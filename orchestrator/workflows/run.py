@@ -1,0 +1,142 @@
+"""``mxfleet run``: some operators on the selected targets, their results brought back and merged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+from orchestrator.errors import ExitCode, MxfleetError, TargetError, combine
+from orchestrator.events import Event, Note, Planned, Sink, Summary
+from orchestrator.execute.folder import RunFolder
+from orchestrator.execute.job import run_job
+from orchestrator.inventory.model import Target
+from orchestrator.plan.jobs import command_line, new_run_id, plan_run
+from orchestrator.records import Record
+from orchestrator.results.merge import merge
+from orchestrator.workflows.collect import Collector
+from orchestrator.workflows.context import Context
+from orchestrator.workflows.fleet import Fleet, for_each_host
+from orchestrator.workflows.prepare import prepare
+from orchestrator.workflows.push import Failures
+
+Mode = Literal["generate", "update"]
+
+
+def run(
+    context: Context,
+    ops: Sequence[str],
+    *,
+    mode: Mode = "generate",
+    samples: int | None = None,
+    dry_run: bool = False,
+) -> ExitCode:
+    """Run ``ops`` on the context's targets and merge what they measured by ``mode``'s rules."""
+    began = time.monotonic()
+    context.suite.check(ops)
+    tree = context.tree()
+    plan = plan_run(new_run_id(), context.targets, ops, context.suite, tree.name, samples)
+    if dry_run:
+        for job in plan.jobs:
+            context.sink(Planned(job.target.name, job.op, command_line(job)))
+        context.sink(
+            Summary(command="run", exit_code=0, message=f"{len(plan.jobs)} jobs (dry run)")
+        )
+        return ExitCode.OK
+    folder = RunFolder.create(context.runs, plan.run)
+    sink = _recorded(context.sink, folder)
+    folder.write_json("plan.json", {**plan.as_dict(), "mode": mode, "samples": samples})
+    folder.write_json("tree.json", {"tree": tree.name, "files": [list(e) for e in tree.entries]})
+    folder.write_bytes(folder.path / "inventory.yaml", context.inventory.path.read_bytes())
+    failures = Failures(sink)
+    collector = Collector(plan, folder, sink)
+    interrupted = False
+    with Fleet() as fleet:
+
+        def work(target: Target) -> None:
+            session = fleet.session(target)
+            configs = prepare(session, target, tree, ops, sink)
+            folder.write_configs(target.name, configs)
+            for job in plan.jobs:
+                if job.target.name == target.name and not collector.stopping.is_set():
+                    attempt = run_job(session, job, folder, sink)
+                    collector.take(attempt, configs)
+                    if isinstance(attempt.error, TargetError):
+                        raise attempt.error
+
+        try:
+            for_each_host(context.targets, work, failures, lambda: collector.stop(fleet))
+        except KeyboardInterrupt:
+            interrupted = True
+    collector.fill_up(failures, interrupted)
+    merge_codes = merge_into(context, collector.records(), mode, sink)
+    return finish(
+        "run", sink, folder, collector, failures, context.targets, merge_codes, interrupted, began
+    )
+
+
+def merge_into(
+    context: Context, records: Sequence[Record], mode: Mode, sink: Sink
+) -> list[ExitCode]:
+    """Merge records into the working folder's statistics; a failure is said and counted."""
+    try:
+        reports = merge(
+            records,
+            context.statistics,
+            mode,
+            report=lambda text: sink(Note(text, level="warning")),
+        )
+    except MxfleetError as error:
+        sink(Note(f"the results are in the run's folder, but: {error}", level="error"))
+        return [error.code]
+    for report in reports:
+        sink(report.event())
+    return []
+
+
+def finish(
+    command: str,
+    sink: Sink,
+    folder: RunFolder,
+    collector: Collector,
+    failures: Failures,
+    targets: Sequence[Target],
+    codes: Sequence[ExitCode],
+    interrupted: bool,
+    began: float,
+) -> ExitCode:
+    """Emit the rows and the summary; return the exit code."""
+    for row in collector.rows():
+        sink(row)
+    code = combine(
+        [
+            *codes,
+            failures.code(),
+            *(done.verdict.code for done in collector.done()),
+            *([ExitCode.INTERRUPTED] if interrupted else []),
+        ]
+    )
+    counts: dict[str, int] = {}
+    for done in collector.done():
+        counts[done.verdict.status.value] = counts.get(done.verdict.status.value, 0) + 1
+    summary = Summary(
+        command=command,
+        exit_code=int(code),
+        counts=counts,
+        targets=failures.statuses(targets),
+        run=folder.run,
+        folder=str(folder.path),
+        seconds=time.monotonic() - began,
+        message="interrupted" if interrupted else None,
+    )
+    folder.write_json(f"{command}-summary.json", summary.as_dict())
+    sink(summary)
+    return code
+
+
+def _recorded(sink: Sink, folder: RunFolder) -> Sink:
+    def both(event: Event) -> None:
+        folder.event(event)
+        sink(event)
+
+    return both
