@@ -21,6 +21,7 @@ from .test_select import FLEET
 DOCS = Path(__file__).parents[3] / "docs" / "inventory.md"
 
 FULL = """\
+push: {exclude: ["*.log"], symlinks: refuse}
 defaults:
 groups:
   g: {hosts: [a, "@all"], gpus: [0, GPU-1f]}
@@ -78,6 +79,15 @@ def test_what_the_schema_refuses_load_refuses_too(validator, inventory_file, tex
     assert not validator.is_valid(plain(text))
     with pytest.raises(ConfigError):
         load(inventory_file(text))
+
+
+def test_the_examples_of_the_documentation_load(validator, loaded):
+    examples = re.findall(r"^```yaml\n(.*?)^```", DOCS.read_text(encoding="utf-8"), re.M | re.S)
+    whole = [text for text in examples if re.search(r"^hosts:", text, re.MULTILINE)]
+    assert len(whole) == 4
+    for text in whole:
+        assert loaded(text).targets
+        validator.validate(plain(text))
 
 
 def keys(node) -> set[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.errors import ConfigError
 from orchestrator.inventory.load import find_inventory, load
-from orchestrator.inventory.model import Host, SuiteSettings, Target, Timeouts
+from orchestrator.inventory.model import Host, PushSettings, SuiteSettings, Target, Timeouts
 
 
 def test_nothing_said_gives_the_defaults(loaded):
@@ -227,6 +227,12 @@ def test_groups_hold_hosts_in_the_order_of_the_file(loaded):
         "both": ("n1",),
         "nobody": (),
     }
+
+
+def test_push_settings(loaded):
+    assert loaded("hosts: {a: }").push == PushSettings()
+    inventory = loaded("push: {exclude: ['*.log', 1.10], symlinks: follow}\nhosts: {a: }")
+    assert inventory.push == PushSettings(("*.log", "1.10"), "follow")
 
 
 def test_anchors_and_merge_keys(loaded):

@@ -73,6 +73,9 @@ CASES = [
         5,
         "belongs to the",
     ),
+    ("push: {exlude: [x]}\nhosts: {a: }\n", 1, 'did you mean "exclude"?'),
+    ("push: {exclude: x}\nhosts: {a: }\n", 1, "has to be a list"),
+    ("push: {symlinks: folow}\nhosts: {a: }\n", 1, 'did you mean "follow"?'),
     # secrets
     ("hosts:\n  a:\n    password: x\n", 3, "use ssh-agent"),
     ("hosts:\n  a:\n    ssh_passphrase: x\n", 3, "use ssh-agent"),
