@@ -147,30 +147,29 @@ def drive(runner: OpBenchmarkBase, state: CaseState, dev_id: int, verdict: Verdi
     stream = state.get_stream()
     launcher = runner.prepare_and_get_launcher(dev_id, runner.as_torch_stream(stream, dev_id))
     launch = Launch(stream)
-    markers.warmup_begins(WARMUP_ITERATIONS)
-    for _ in range(WARMUP_ITERATIONS):
-        launcher(launch)
-    runner.synchronize(dev_id)
-    markers.warmup_done()
+    with markers.warmup(WARMUP_ITERATIONS):
+        for _ in range(WARMUP_ITERATIONS):
+            launcher(launch)
+        runner.synchronize(dev_id)
     runner.define_metrics(state)
     synchronous = bool(getattr(runner, "_force_sync", False))
     state.exec(launcher, batched=not synchronous, sync=synchronous)
 
 
 def _refuse(task: Task, error: Exception, outcome: dict[str, Any]) -> None:
-    if isinstance(error, NotRunError):
+    absent = libraries.absence(error, loader.optional_imports(task.source))
+    if absent is not None:
+        error = UnavailableError(absent).with_traceback(error.__traceback__)
+    if isinstance(error, UnavailableError):
+        outcome["status"] = "UNAVAILABLE"
+    elif isinstance(error, NotRunError):
         outcome["status"] = "NOT_RUN"
-    else:
-        absent = libraries.absence(error, loader.optional_imports(task.source))
-        if absent is not None:
-            outcome["status"] = "UNAVAILABLE"
-            error = UnavailableError(absent).with_traceback(error.__traceback__)
-    markers.fatal(task.op, f"{outcome['status']}: {type(error).__name__}: {error}")
     trace = None
     if outcome["status"] == "ERROR":
         markers.log_traceback(error)
         trace = "".join(traceback.format_exception(error))
     name = outcome["status"] if isinstance(error, HarnessError) else type(error).__name__
+    markers.fatal(task.op, f"{name}: {error}")
     outcome["error"] = _error(name, str(error), trace)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 def say(line: str, *, end: str = "\n") -> None:
@@ -35,14 +36,16 @@ def log_traceback(error: BaseException) -> None:
     sys.stderr.flush()
 
 
-def warmup_begins(iterations: int) -> None:
-    """``  >> [WARMUP] Running 10 iterations...`` without the line end."""
+@contextmanager
+def warmup(iterations: int) -> Iterator[None]:
+    """``  >> [WARMUP] Running 10 iterations... Done.``; the line ends also when a call raises."""
     say(f"  >> [WARMUP] Running {iterations} iterations...", end="")
-
-
-def warmup_done() -> None:
-    """Finish the warm-up line."""
-    say(" Done.")
+    done = ""
+    try:
+        yield
+        done = " Done."
+    finally:
+        say(done)
 
 
 def table(header: Sequence[str], cells: Sequence[str]) -> None:

@@ -134,6 +134,8 @@ class Session:
             status, message = "TIMEOUT", f"the case was killed after {self._args.case_timeout:g} s"
         else:
             status, message = "ERROR", ended.how() or "the process ended without a result"
+        # The process may have died within a line.
+        markers.say("")
         markers.fatal(self._op, f"{status}: {message}")
         failure = {"type": status, "message": message, "traceback": None}
         return parameters, {"status": status, "error": failure}
