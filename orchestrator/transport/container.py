@@ -61,7 +61,8 @@ _TROUBLES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         # The OCI runtime: the container has not got the command that should run in it.
-        r"oci runtime exec failed.*(executable file not found|no such file)",
+        r"oci runtime exec failed.*(executable file not found|no such file)|"
+        r"executable file \S+ not found in",
         "container {name} lacks the command that was to run ({last})",
         "name a python that is in the container, in the inventory",
     ),

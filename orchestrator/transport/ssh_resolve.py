@@ -77,7 +77,10 @@ class SshSettings:
 
 
 def ssh_arguments(endpoint: Endpoint) -> list[str]:
-    """Return what of ``endpoint`` is said to the ssh command, without the host's name."""
+    """Return what of ``endpoint`` is said to the ssh command, without the host's name.
+
+    Raises UnreachableError when the identity file is missing.
+    """
     arguments: list[str] = []
     if endpoint.ssh_config is not None:
         arguments += ["-F", str(endpoint.ssh_config.expanduser())]
@@ -86,7 +89,14 @@ def ssh_arguments(endpoint: Endpoint) -> list[str]:
     if endpoint.user is not None:
         arguments += ["-l", endpoint.user]
     if endpoint.identity_file is not None:
-        arguments += ["-i", str(endpoint.identity_file.expanduser())]
+        identity = endpoint.identity_file.expanduser()
+        if not identity.exists():  # ssh only warns and goes on with whatever else there is
+            raise UnreachableError(
+                f"the identity_file {identity} does not exist",
+                where=endpoint.name,
+                hint="correct it in the inventory, or leave it out to use the SSH configuration",
+            )
+        arguments += ["-i", str(identity)]
     if endpoint.address is not None:
         arguments += ["-o", "HostName=" + endpoint.address.replace("%", "%%")]
     for key, value in endpoint.options.items():
