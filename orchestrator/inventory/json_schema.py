@@ -52,6 +52,8 @@ def _tidy(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     kept = {key: value for key, value in node.items() if key not in ("title", "default")}
+    if len(kept.get("allOf", ())) == 1:  # how older pydantic writes a reference with a description
+        kept = {**kept.pop("allOf")[0], **kept}
     for key, value in kept.items():
         kept[key] = " ".join(value.split()) if key == "description" else _tidy(value)
     return kept

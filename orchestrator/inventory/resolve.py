@@ -44,9 +44,7 @@ def resolve(document: Document, file: InventoryFile) -> Inventory:
     _check_pairs(document, file)
     keys = _host_keys(document, file)
     groups = _groups(document, file, tuple(keys))
-    layers: dict[str, list[Layer]] = {
-        key: [entry.model_dump(exclude_unset=True)] for key, entry in file.hosts.items()
-    }
+    host_layers = {key: host.model_dump(exclude_unset=True) for key, host in file.hosts.items()}
     defaults = file.defaults.model_dump(exclude_unset=True)
     group_layers = {
         name: group.model_dump(exclude_unset=True, exclude={"hosts"})
@@ -57,6 +55,7 @@ def resolve(document: Document, file: InventoryFile) -> Inventory:
         for name in members:
             memberships[name].append(group)
 
+    # The hosts of a range mostly share all their settings.
     merged_once: dict[tuple[str, ...], Layer] = {}
     hosts: dict[str, Host] = {}
     targets: list[Target] = []
@@ -64,8 +63,8 @@ def resolve(document: Document, file: InventoryFile) -> Inventory:
     for name, key in keys.items():
         signature = (key, *memberships[name])
         if signature not in merged_once:
-            stack = [defaults, *(group_layers[group] for group in memberships[name]), *layers[key]]
-            merged_once[signature] = _merge(stack)
+            of_groups = [group_layers[group] for group in memberships[name]]
+            merged_once[signature] = _merge([defaults, *of_groups, host_layers[key]])
         settings = merged_once[signature]
         hosts[name] = _host(name, settings, folder)
         targets.extend(_targets(hosts[name], settings))
