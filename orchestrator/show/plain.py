@@ -15,17 +15,20 @@ from typing import Any, TextIO
 from orchestrator.errors import InterruptedRun
 from orchestrator.events import (
     Event,
+    HostLine,
     JobEnded,
     JobStarted,
     Merged,
     Note,
     OutputLine,
+    Planned,
     Pushed,
     Row,
     StillRunning,
     Summary,
     TargetFailed,
 )
+from orchestrator.show.hosts import hosts_table
 from orchestrator.show.numbers import duration, size
 from orchestrator.show.stream import LineStream
 from orchestrator.show.table import result_table
@@ -49,10 +52,11 @@ class PlainRenderer:
         self._color = color
         self._width = width
         self._lock = threading.Lock()
-        self._longest = 0
+        self._longest = 0  # of the names in front of lines; 0: no line so far
         self._rows: list[Row] = []
         self._merged: list[Merged] = []
         self._jobs: list[JobEnded] = []
+        self._hosts: list[HostLine] = []
         self._handlers: dict[str, Callable[[Any], None]] = {
             Note.kind: self._note,
             TargetFailed.kind: self._target_failed,
@@ -61,6 +65,8 @@ class PlainRenderer:
             OutputLine.kind: lambda event: self._line(event.target, safe(event.text)),
             StillRunning.kind: self._still_running,
             JobEnded.kind: self._job_ended,
+            HostLine.kind: self._hosts.append,
+            Planned.kind: self._planned,
             Merged.kind: self._merged.append,
             Row.kind: self._rows.append,
             Summary.kind: self._summary,
@@ -101,6 +107,9 @@ class PlainRenderer:
             text += f", {'would delete' if event.dry_run else 'deleted'} {event.deleted}"
         self._line(event.target, safe(f"{text}: {event.path}"))
 
+    def _planned(self, event: Planned) -> None:
+        self._line(event.target, safe(event.command))
+
     def _job_started(self, event: JobStarted) -> None:
         attempt = f" (attempt {event.attempt})" if event.attempt > 1 else ""
         self._line(event.target, safe(f"start {event.op}{attempt}"))
@@ -118,14 +127,14 @@ class PlainRenderer:
     def _summary(self, event: Summary) -> None:
         table = result_table(self._rows, self._width, self._paint_status)
         blocks = [
+            hosts_table(self._hosts, self._width, self._paint_status),
             table,
             [line for merged in self._merged for line in _merged_lines(merged)],
             self._log_lines(event),
             [_summary_line(event)],
         ]
         lines = [line for block in blocks if block for line in ("", *block)]
-        # Nothing but the summary: no blank line before it.
-        self._out.write(*(lines if self._jobs or len(lines) > 2 else lines[1:]))
+        self._out.write(*(lines if self._longest else lines[1:]))
 
     def _log_lines(self, event: Summary) -> list[str]:
         jobs = self._jobs
