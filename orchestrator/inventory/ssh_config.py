@@ -46,7 +46,7 @@ def read_ssh_hosts(path: Path | None = None) -> SshHosts:
         raise UsageError(
             f"the SSH configuration cannot be read: {error.strerror}",
             where=str(file),
-            hint="name another with --from-ssh-config PATH",
+            hint="name another with --ssh-config FILE",
         ) from None
     names = [name for name in reader.aliases if HOST_NAME.fullmatch(name) and len(name) <= 253]
     left_out = [name for name in reader.aliases if name not in set(names)]

@@ -13,7 +13,6 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from orchestrator.errors import UsageError
 from orchestrator.inventory.json_schema import FILE as SCHEMA
@@ -38,7 +37,7 @@ class Initialised:
 def init(
     folder: Path,
     *,
-    from_ssh_config: Path | Literal[True] | None = None,
+    from_ssh_config: Path | bool | None = None,
     force: bool = False,
 ) -> Initialised:
     """Lay out a working folder.
@@ -84,10 +83,10 @@ def init(
 
 
 def _inventory(
-    from_ssh_config: Path | Literal[True] | None,
+    from_ssh_config: Path | bool | None,
 ) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     python = sys.executable if importlib.util.find_spec("torch") else "python3"
-    if from_ssh_config is None:
+    if from_ssh_config is None or from_ssh_config is False:
         return inventory_text(python=python), (), ()
     from orchestrator.inventory.ssh_config import DEFAULT, read_ssh_hosts
 
