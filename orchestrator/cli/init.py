@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -21,9 +21,7 @@ def init(
         Path | None,
         typer.Option(metavar="FILE", help="Another file than ~/.ssh/config to take them from."),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite what is in the way.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what is in the way.")] = False,
     output: OutputOption = Output.text,
 ) -> int:
     """Lay out a working folder: inventory.yaml, benchmark/ and env/."""
@@ -31,7 +29,9 @@ def init(
     from orchestrator.workflows.init import init as init_workflow
 
     sink = make_sink(output)
-    wanted = ssh_config or (True if from_ssh_config else None)
+    wanted: Path | Literal[True] | None = ssh_config
+    if wanted is None and from_ssh_config:
+        wanted = True
     done = init_workflow(folder, from_ssh_config=wanted, force=force)
     if done.hosts:
         sink(Note(f"hosts taken over: {', '.join(done.hosts)}"))

@@ -70,7 +70,8 @@ def check_target(fleet: Fleet, target: Target) -> dict[str, Any]:
         container = {"image": view.image, "id": view.id[:12], "status": view.status}
         if target.workdir is not None:
             mount = view.holds(target.workdir)
-            container["workdir_on_host"] = mount.on_host(target.workdir) if mount is not None else None
+            on_host = mount.on_host(target.workdir) if mount is not None else None
+            container["workdir_on_host"] = on_host
     session = fleet.session(target)
     asked = time.time()
     facts = session.call(

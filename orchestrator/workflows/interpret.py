@@ -16,7 +16,7 @@ from typing import Any
 from orchestrator.errors import ExitCode, MxfleetError
 from orchestrator.execute.job import Attempt
 from orchestrator.execute.lines import LineSplitter
-from orchestrator.records import SCHEMA, Failure, Record, Status, parse_line
+from orchestrator.records import Failure, Record, Status, parse_line
 from orchestrator.results.established import Job as EstablishedJob
 from orchestrator.results.established import established_records
 from orchestrator.suites import mcoplib
@@ -195,7 +195,7 @@ def _reason(records: list[Record], status: Status) -> str | None:
 def _stand_in(attempt: Attempt, status: Status, message: str) -> Record:
     job = attempt.job
     return Record(
-        schema=SCHEMA,
+        schema="mxfleet-result/1",
         record_id=uuid.uuid5(_NAMESPACE, f"{job.job}\0{status.value}").hex,
         suite=mcoplib.NAME,
         op=job.op,

@@ -10,7 +10,7 @@ from orchestrator.errors import TreeError
 from orchestrator.events import Note, Sink
 from orchestrator.inventory.model import Target
 from orchestrator.push.tree import Tree, entry_rows, subset
-from orchestrator.suites import mcoplib
+from orchestrator.suites import mcoplib, whitelist
 from orchestrator.transport.session import AgentSession
 from orchestrator.workflows.push import push_target, pushed_event
 
@@ -59,7 +59,7 @@ def _unlisted(texts: Mapping[str, str | None], ops: Sequence[str], where: str) -
     source = texts.get(mcoplib.SCRIPT)
     if source is None:
         return False
-    return not set(ops) <= set(mcoplib.whitelist.names(source, where))
+    return not set(ops) <= set(whitelist.names(source, where))
 
 
 def _config(texts: Mapping[str, str | None], op: str, target: Target) -> Mapping[str, Any]:

@@ -48,9 +48,7 @@ def pull(context: Context, run: str | None) -> ExitCode:
 
         for_each_host(targets, work, failures)
     codes = merge_into(context, collector.records(), saved["mode"], context.sink)
-    return finish(
-        "pull", context.sink, folder, collector, failures, targets, codes, False, began
-    )
+    return finish("pull", context.sink, folder, collector, failures, targets, codes, False, began)
 
 
 def _saved_plan(inventory: Inventory, saved: dict[str, Any]) -> Plan:

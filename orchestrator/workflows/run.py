@@ -1,4 +1,4 @@
-"""``mxfleet run``: some operators on the selected targets, their results brought back and merged."""
+"""``mxfleet run``: operators on the selected targets, their results brought back and merged."""
 
 from __future__ import annotations
 
