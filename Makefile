@@ -35,7 +35,8 @@ demo: setup ## the main job on this machine: push, run two operators, merge
 	$(BIN)/mxfleet init $(DEMO)
 	cd $(DEMO) && $(CURDIR)/$(BIN)/mxfleet push
 	cd $(DEMO) && $(CURDIR)/$(BIN)/mxfleet run --op torch_rms_norm,torch_softmax
-	@printf 'merged: %s\n' $(DEMO)/benchmark/statistics/*.csv && test -s $(DEMO)/benchmark/statistics/*.csv
+	@ls $(DEMO)/benchmark/statistics/*.csv >/dev/null
+	@printf 'merged: %s\n' $(DEMO)/benchmark/statistics/*.csv
 
 lint: setup ## style, types, layers
 	$(BIN)/ruff check .
@@ -47,7 +48,7 @@ lint: setup ## style, types, layers
 # The fleet is brought up here, where its progress shows, and ended when it was not up before;
 # pytest's closing line stays the last one. Without root the tests give the reason for skipping.
 test: lint ## lint, unit tests, fleet tests
-	@kept=$$($(FLEET) status >/dev/null 2>&1 && echo yes || true); \
+	@kept=$$($(AS_ROOT) $(FLEET) status >/dev/null 2>&1 && echo yes || true); \
 	$(AS_ROOT) $(FLEET) up 2 >/dev/null || true; \
 	$(AS_ROOT) $(BIN)/python -m pytest tests; code=$$?; \
 	test -n "$$kept" || $(AS_ROOT) $(FLEET) down >/dev/null 2>&1 || true; \

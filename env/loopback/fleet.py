@@ -43,8 +43,9 @@ NEEDED = (
 
 
 def default_python() -> Path:
-    """The Python of the virtual environment at the root of the checkout or working folder."""
-    return Path(__file__).resolve().parents[2] / ".venv" / "bin" / "python"
+    """The Python of the checkout's virtual environment; without one, that which runs this."""
+    own = Path(__file__).resolve().parents[2] / ".venv" / "bin" / "python"
+    return own if own.exists() else Path(sys.executable)
 
 
 def check_machine() -> None:
@@ -200,7 +201,7 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="DIR",
-        help="one more folder to show read-only in the containers, same path",
+        help="one more folder to show read-only in the containers (name it at every `up`)",
     )
     end = commands.add_parser("down", parents=[common], help="end all hosts")
     end.add_argument("--purge", action="store_true", help="also remove keys, caches and the user")

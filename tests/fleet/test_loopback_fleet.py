@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -46,10 +47,12 @@ def lone_state(fleet: LoopbackFleet) -> Iterator[Path]:
     state = Path(tempfile.mkdtemp(prefix="mxloop-", dir="/var/tmp"))
     state.chmod(0o755)
     (state / "cache").symlink_to(fleet.state / "cache")
+    user = pwd.getpwnam(fleet.user)
     yield state
     done = fleet_command("down", "--purge", state=state)
     assert done.returncode == 0, done.stderr
     assert not state.exists()
+    assert pwd.getpwnam(fleet.user) == user  # the other fleet's, so it stays
 
 
 def test_up_again_keeps_everything(fleet: LoopbackFleet) -> None:
@@ -144,6 +147,19 @@ def test_what_was_killed_or_stopped_comes_back_and_down_leaves_nothing(lone_stat
     commands = subprocess.run(["ps", "-eo", "args="], capture_output=True, check=True).stdout
     assert b"sleep 7777" not in commands
     assert b"sleep 8888" not in commands
+
+
+def test_two_ups_at_once_make_one_fleet(lone_state: Path) -> None:
+    command = [sys.executable, str(FLEET), "up", "1", "--state", str(lone_state)]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as second,
+    ):
+        said = {first.communicate()[0], second.communicate()[0]}
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert len(said) == 1
+    lone = bring_up(1, lone_state)
+    assert len(lone.docker("loop1", "ps", "--all", "--quiet").stdout.split()) == 1
 
 
 def test_taken_port_is_replaced(lone_state: Path) -> None:
