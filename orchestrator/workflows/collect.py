@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
-from orchestrator.errors import ExitCode
+from orchestrator.errors import ExitCode, TargetError
 from orchestrator.events import JobEnded, Row, Sink
 from orchestrator.execute.folder import RunFolder
 from orchestrator.execute.job import Attempt
@@ -81,7 +82,8 @@ class Collector:
         for job in self.plan.jobs:
             session = fleet.sessions().get(job.target.name)
             if session is not None and job.job not in self._done:
-                session.request("stop", job=job.job)
+                with suppress(TargetError):  # a lost link: its agent ends the job by itself
+                    session.request("stop", job=job.job)
         while time.monotonic() < deadline and self._running(fleet.sessions()):
             time.sleep(0.1)
 

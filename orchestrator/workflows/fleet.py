@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from orchestrator.transport.endpoint import Endpoint
 from orchestrator.transport.session import AgentSession
 
 PARALLEL_HOSTS = 64
+LAST_WORDS_SECONDS = 5.0  # for what an interrupted worker has to put away
 _T = TypeVar("_T")
 
 
@@ -144,6 +145,7 @@ def for_each_host(
             future.cancel()
         if on_interrupt is not None:
             on_interrupt()
+        wait(futures, timeout=LAST_WORDS_SECONDS)
         raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

@@ -10,6 +10,7 @@ from orchestrator.events import HostLine, Summary
 from orchestrator.inventory.model import Target
 from orchestrator.suites import mcoplib
 from orchestrator.transport.docker_api import look, who_holds
+from orchestrator.workflows.activity import Activity
 from orchestrator.workflows.context import Context
 from orchestrator.workflows.fleet import Fleet, for_each_host
 from orchestrator.workflows.push import Failures, status_of
@@ -23,10 +24,11 @@ def hosts(context: Context, *, check: bool) -> ExitCode:
     failures = Failures(lambda event: None)
     facts: dict[str, dict[str, Any]] = {}
     if check:
-        with Fleet() as fleet:
+        with Activity(context.sink) as activity, Fleet() as fleet:
 
             def work(target: Target) -> None:
-                facts[target.name] = check_target(fleet, target)
+                with activity.doing("checking", target.name):
+                    facts[target.name] = check_target(fleet, target)
 
             for_each_host(context.targets, work, failures)
     for target in context.targets:

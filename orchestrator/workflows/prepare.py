@@ -28,13 +28,13 @@ def prepare(
         there = session.call("has_tree", store=target.store, tree=tree.name)
         if not there["present"]:
             sink(Note(f"tree {tree.name[:12]} is not there yet, pushing it", target=target.name))
-            sent = push_target(session, target, tree, sink)
+            sent = push_target(session, target, tree)
             sink(pushed_event(target, tree, sent, dry_run=False))
         return {}
     answer = _compare(session, target.workdir, tree, ops)
     if answer["new"] or _unlisted(answer["texts"], ops, f"{target.name}:{target.workdir}"):
         sink(Note("operators are missing in the checkout, pushing them", target=target.name))
-        sent = push_target(session, target, tree, sink, only=ops)
+        sent = push_target(session, target, tree, only=ops)
         sink(pushed_event(target, tree, sent, dry_run=False))
         answer = _compare(session, target.workdir, tree, ops)
     part = subset(tree, mcoplib.SYNC_FOLDERS, ops)

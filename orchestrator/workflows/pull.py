@@ -15,6 +15,7 @@ from orchestrator.execute.folder import RunFolder
 from orchestrator.execute.job import fetch_job
 from orchestrator.inventory.model import Inventory, Target
 from orchestrator.plan.jobs import Plan, PlannedJob
+from orchestrator.workflows.activity import Activity
 from orchestrator.workflows.collect import Collector
 from orchestrator.workflows.context import Context
 from orchestrator.workflows.fleet import Fleet, for_each_host
@@ -28,19 +29,21 @@ def pull(context: Context, run: str | None) -> ExitCode:
     folder = RunFolder.open(context.runs, run)
     saved = folder.read_json("plan.json")
     plan = _saved_plan(context.inventory, saved)
-    failures = Failures(context.sink)
-    collector = Collector(plan, folder, context.sink)
     targets = [t for t in context.targets if any(job.target.name == t.name for job in plan.jobs)]
-    with Fleet() as fleet:
+    with Activity(context.sink) as sink, Fleet() as fleet:
+        failures = Failures(sink)
+        collector = Collector(plan, folder, sink)
 
         def work(target: Target) -> None:
-            session = fleet.session(target)
+            with sink.doing("connecting", target.name):
+                session = fleet.session(target)
             jobs = [job for job in plan.jobs if job.target.name == target.name]
             configs = folder.read_configs(target.name)
             for job in jobs:
-                attempt = fetch_job(session, job, folder)
+                with sink.doing(f"fetching {job.op}", target.name):
+                    attempt = fetch_job(session, job, folder)
                 if not attempt.started and attempt.error is None:
-                    context.sink(Note(f"nothing lies there of {job.op}", target=target.name))
+                    sink(Note(f"nothing lies there of {job.op}", target=target.name))
                     continue
                 collector.take(attempt, configs)
                 if isinstance(attempt.error, TargetError):

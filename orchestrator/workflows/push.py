@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from orchestrator.errors import ExitCode, MxfleetError, TargetError, combine
 from orchestrator.events import Note, Pushed, Sink, Summary, TargetFailed
 from orchestrator.inventory.model import Target
-from orchestrator.push.send import Progress, Sent, push_in_place, push_tree
+from orchestrator.push.send import Sent, push_in_place, push_tree
 from orchestrator.push.tree import Tree
 from orchestrator.suites import mcoplib
 from orchestrator.transport.session import AgentSession
+from orchestrator.workflows.activity import Activity
 from orchestrator.workflows.context import Context
 from orchestrator.workflows.fleet import Fleet, for_each_host
-
-PROGRESS_SECONDS = 5.0
 
 
 def push(
@@ -32,21 +31,23 @@ def push(
     """
     began = time.monotonic()
     tree = context.tree()
-    failures = Failures(context.sink)
     if (only or delete) and any(not target.established for target in context.targets):
         context.sink(
             Note("--only and --delete concern established checkouts; trees are pushed whole")
         )
     sent = Totals()
-    with Fleet() as fleet:
+    with Activity(context.sink) as sink, Fleet() as fleet:
+        failures = Failures(sink)
 
         def work(target: Target) -> None:
-            session = fleet.session(target)
-            result = push_target(
-                session, target, tree, context.sink, only=only, delete=delete, dry_run=dry_run
-            )
+            with sink.doing("connecting", target.name):
+                session = fleet.session(target)
+            with sink.doing("pushing", target.name):
+                result = push_target(
+                    session, target, tree, only=only, delete=delete, dry_run=dry_run
+                )
             sent.add(result)
-            context.sink(pushed_event(target, tree, result, dry_run))
+            sink(pushed_event(target, tree, result, dry_run))
 
         for_each_host(context.targets, work, failures)
     code = failures.code()
@@ -116,16 +117,14 @@ def push_target(
     session: AgentSession,
     target: Target,
     tree: Tree,
-    sink: Sink,
     *,
     only: Sequence[str] = (),
     delete: bool = False,
     dry_run: bool = False,
 ) -> Sent:
-    """Push to one target the way its inventory entry asks for; says so when it takes long."""
-    progress = _progress(target, tree, sink)
+    """Push to one target the way its inventory entry asks for."""
     if target.workdir is None:
-        return push_tree(session, target, tree, dry_run=dry_run, progress=progress)
+        return push_tree(session, target, tree, dry_run=dry_run)
     settings = target.suites.get(mcoplib.NAME)
     folders = settings.sync if settings is not None and settings.sync else mcoplib.SYNC_FOLDERS
     return push_in_place(
@@ -136,7 +135,6 @@ def push_target(
         only=only,
         delete=delete,
         dry_run=dry_run,
-        progress=progress,
     )
 
 
@@ -152,16 +150,3 @@ def pushed_event(target: Target, tree: Tree, sent: Sent, dry_run: bool) -> Pushe
         dry_run=dry_run,
         changes=sent.changes if dry_run or target.established else (),
     )
-
-
-def _progress(target: Target, tree: Tree, sink: Sink) -> Progress:
-    last = time.monotonic()
-
-    def tell(done: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= PROGRESS_SECONDS:
-            last = now
-            sink(Note(f"pushing, {done >> 20} of {tree.size >> 20} MiB", target=target.name))
-
-    return tell

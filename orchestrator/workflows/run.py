@@ -14,6 +14,7 @@ from orchestrator.inventory.model import Target
 from orchestrator.plan.jobs import command_line, new_run_id, plan_run
 from orchestrator.records import Record
 from orchestrator.results.merge import merge
+from orchestrator.workflows.activity import Activity
 from orchestrator.workflows.collect import Collector
 from orchestrator.workflows.context import Context
 from orchestrator.workflows.fleet import Fleet, for_each_host
@@ -44,22 +45,25 @@ def run(
         )
         return ExitCode.OK
     folder = RunFolder.create(context.runs, plan.run)
-    sink = _recorded(context.sink, folder)
+    recorded = _recorded(context.sink, folder)
     folder.write_json("plan.json", {**plan.as_dict(), "mode": mode, "samples": samples})
     folder.write_json("tree.json", {"tree": tree.name, "files": [list(e) for e in tree.entries]})
     folder.write_bytes(folder.path / "inventory.yaml", context.inventory.path.read_bytes())
-    failures = Failures(sink)
-    collector = Collector(plan, folder, sink)
     interrupted = False
-    with Fleet() as fleet:
+    with Activity(recorded) as sink, Fleet() as fleet:
+        failures = Failures(sink)
+        collector = Collector(plan, folder, sink)
 
         def work(target: Target) -> None:
-            session = fleet.session(target)
-            configs = prepare(session, target, tree, ops, sink)
-            folder.write_configs(target.name, configs)
+            with sink.doing("connecting", target.name):
+                session = fleet.session(target)
+            with sink.doing("preparing", target.name):
+                configs = prepare(session, target, tree, ops, sink)
+                folder.write_configs(target.name, configs)
             for job in plan.jobs:
                 if job.target.name == target.name and not collector.stopping.is_set():
-                    attempt = run_job(session, job, folder, sink)
+                    with sink.doing(f"running {job.op}", target.name):
+                        attempt = run_job(session, job, folder, sink)
                     collector.take(attempt, configs)
                     if isinstance(attempt.error, TargetError):
                         raise attempt.error
