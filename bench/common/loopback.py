@@ -1,0 +1,73 @@
+"""The loopback fleet for a table: used when it is up, else brought up and ended again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.errors import Skip
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTAINER = "vllm-dsv4"
+HOST = "loop1"  # logs in as root
+_SCRIPT = ROOT / "env" / "loopback" / "fleet.py"
+_UNFIT = 3  # exit code of fleet.py: this machine cannot carry a fleet
+
+
+@dataclass(frozen=True)
+class Loopback:
+    """A running fleet: its state folder and its inventory's text."""
+
+    state: Path
+    inventory: str
+
+    @property
+    def ssh_config(self) -> Path:
+        """For ``ssh -F``."""
+        return self.state / "ssh_config"
+
+    @property
+    def python(self) -> str:
+        """The Python with torch in the containers."""
+        lines = [line.strip() for line in self.inventory.splitlines()]
+        return next(line for line in lines if line.startswith("python:")).partition(": ")[2]
+
+    @property
+    def share(self) -> Path:
+        """The folder of the host that its container has at /share."""
+        return self.state / "hosts" / HOST / "share"
+
+    @property
+    def docker_host(self) -> str:
+        """Where the host's engine listens."""
+        return f"unix://{self.state}/hosts/{HOST}/docker.sock"
+
+
+@contextmanager
+def loopback_fleet() -> Iterator[Loopback]:
+    """A fleet of at least one host. Raises Skip where the machine cannot carry one."""
+    was_up = _fleet("status").returncode == 0
+    if not was_up:
+        print("bringing the loopback fleet up", file=sys.stderr, flush=True)
+        done = _fleet("up", "1")
+        if done.returncode:
+            said = done.stderr.strip().splitlines()[-1]
+            if done.returncode == _UNFIT:
+                raise Skip(f"no loopback fleet: {said}")
+            raise RuntimeError(said)
+    try:
+        state = Path(os.environ.get("MXFLEET_LOOPBACK") or "/var/lib/mxfleet-loopback")
+        yield Loopback(state, _fleet("inventory").stdout)
+    finally:
+        if not was_up:
+            _fleet("down")
+
+
+def _fleet(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(_SCRIPT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
