@@ -37,7 +37,7 @@ def check_supported(op: str, operators: Sequence[str]) -> None:
 
 
 def _near(name: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.6)
+    close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.75)
     if close:
         return f"; did you mean {', '.join(close)}?"
     return "; --list shows all operators"

@@ -139,7 +139,9 @@ class NvbenchEngine:
             problem = _run(bench, [op, *words, *as_json, *as_csv])
             if not states:
                 markers.warn("nvbench did not start; trying without its JSON output")
-                problem = _run(bench, [op, *words, *as_csv]) or problem
+                again = _run(bench, [op, *words, *as_csv])
+                # A refusal of the JSON is no problem any more once the second try has run.
+                problem = again if again is not None or states else problem
             if failures:
                 raise failures[0]
             if not states:
