@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.errors import LinkLostError, UnreachableError
@@ -21,7 +22,7 @@ from orchestrator.transport.base import Pipe
 from orchestrator.transport.endpoint import Endpoint
 from orchestrator.transport.process import ProcessPipe
 from orchestrator.transport.quote import quote
-from orchestrator.transport.ssh_resolve import ssh_arguments
+from orchestrator.transport.ssh_resolve import ask, is_strict, refuse_remote_command, ssh_arguments
 
 # What ssh says on standard error: (pattern, what is wrong, what to do); {0} is the matched text.
 _TROUBLES: tuple[tuple[str, str, str], ...] = (
@@ -89,7 +90,7 @@ class OpensshConnection:
     def __init__(self, endpoint: Endpoint, command: str, folder: Path) -> None:
         self._endpoint = endpoint
         self._folder = folder
-        self._ssh = [command, *_options(endpoint, folder / "s")]
+        self._ssh = [command, *_options(endpoint, folder)]
         self._lock = threading.Lock()
         self._pipes: list[ProcessPipe] = []
         self._closed = False
@@ -166,33 +167,57 @@ def connect_openssh(endpoint: Endpoint) -> OpensshConnection:
     # Under /tmp whatever TMPDIR says: a socket's path may have 104 characters on macOS, and ssh
     # adds some of its own while it makes it. mkdtemp makes the folder ours alone (0700).
     folder = Path(tempfile.mkdtemp(prefix="mxf-", dir="/tmp" if Path("/tmp").is_dir() else None))
-    connection = OpensshConnection(endpoint, command, folder)
     try:
+        connection = OpensshConnection(endpoint, command, folder)
         connection.start()
     except BaseException:
-        connection.close()
+        shutil.rmtree(folder, ignore_errors=True)
         raise
     return connection
 
 
-def _options(endpoint: Endpoint, socket: Path) -> list[str]:
-    # The inventory's own words first: of several values ssh takes the first.
-    options = ssh_arguments(endpoint)
-    policy = "yes" if endpoint.host_keys == "strict" else "accept-new"
+def _options(endpoint: Endpoint, folder: Path) -> list[str]:
+    answers = ask(endpoint)
+    refuse_remote_command(endpoint, answers)
+    config = folder / "config"
+    config.write_text(_configuration(endpoint), "utf-8")
+    policy = "yes" if is_strict(endpoint, answers) else "accept-new"
+    options = ["-F", str(config), *ssh_arguments(replace(endpoint, ssh_config=None))]
     for option in (
-        "BatchMode=yes",
         f"StrictHostKeyChecking={policy}",
-        f"ConnectTimeout={max(1, round(endpoint.connect_timeout))}",
-        f"ControlPath={socket}",
+        f"ControlPath={folder / 's'}",
         "ControlPersist=no",
         "ClearAllForwardings=yes",
         "ForkAfterAuthentication=no",
         "RequestTTY=no",
-        "LogLevel=ERROR",
         "ServerAliveInterval=15",
     ):
         options += ["-o", option]
     return options
+
+
+def _configuration(endpoint: Endpoint) -> str:
+    """Return a configuration around the user's own.
+
+    Of several values ssh takes the first. Unlike the command line, the file is also what ssh hands
+    to its jump hosts, so that they neither ask questions nor accept what we would not.
+    """
+    own = endpoint.ssh_config or Path("~/.ssh/config")
+    files = [own.expanduser().absolute()]
+    if endpoint.ssh_config is None:
+        files.append(Path("/etc/ssh/ssh_config"))
+    strict = ["StrictHostKeyChecking yes"] if endpoint.host_keys == "strict" else []
+    lines = [
+        "Host *",
+        "BatchMode yes",
+        f"ConnectTimeout {max(1, round(endpoint.connect_timeout))}",
+        "LogLevel ERROR",
+        *strict,
+        *(f'Include "{path}"' for path in files),
+        "Match all",
+        "StrictHostKeyChecking accept-new",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def trouble(endpoint: Endpoint, text: str) -> UnreachableError:

@@ -110,9 +110,19 @@ def resolve(endpoint: Endpoint) -> SshSettings:
     Raises UnreachableError when the configuration is wrong or asks for what this transport cannot
     do, naming the option and the way out.
     """
+    answers = ask(endpoint)
+    _refuse_what_is_beyond(endpoint, answers)
+    return _settings(endpoint, answers)
+
+
+def ask(endpoint: Endpoint) -> Answers:
+    """Return what ``ssh -G`` prints for ``endpoint``: lower-case key to its values, in order.
+
+    Raises UnreachableError when the configuration is wrong.
+    """
     command = shutil.which("ssh")
     if command is None:
-        return _settings(endpoint, _without_ssh(endpoint))
+        return _without_ssh(endpoint)
     arguments = [command, "-G", *ssh_arguments(endpoint), "--", endpoint.name]
     try:
         done = subprocess.run(
@@ -130,15 +140,8 @@ def resolve(endpoint: Endpoint) -> SshSettings:
         ) from error
     if done.returncode:
         raise _bad_configuration(endpoint, done.stderr.decode("utf-8", "replace"))
-    answers = parse(done.stdout.decode("utf-8", "surrogateescape"))
-    _refuse_what_is_beyond(endpoint, answers)
-    return _settings(endpoint, answers)
-
-
-def parse(text: str) -> dict[str, list[str]]:
-    """Return the lines of ``ssh -G`` as lower-case key to values, in order."""
     answers: dict[str, list[str]] = {}
-    for line in text.splitlines():
+    for line in done.stdout.decode("utf-8", "surrogateescape").splitlines():
         key, _, value = line.partition(" ")
         if key:
             answers.setdefault(key.lower(), []).append(value.strip())
@@ -202,6 +205,11 @@ def _refuse_what_is_beyond(endpoint: Endpoint, answers: Answers) -> None:
             where=endpoint.name,
             hint=_OPENSSH,
         )
+    refuse_remote_command(endpoint, answers)
+
+
+def refuse_remote_command(endpoint: Endpoint, answers: Answers) -> None:
+    """Raise UnreachableError when the configuration leaves no room for a command of ours."""
     remote = _first(answers, "remotecommand")
     if remote not in (None, "none"):
         raise UnreachableError(
@@ -230,7 +238,6 @@ def _settings(endpoint: Endpoint, answers: Answers) -> SshSettings:
     }
     command = _first(answers, "proxycommand")
     jump = _first(answers, "proxyjump")
-    strict = (_first(answers, "stricthostkeychecking") or "ask").lower()
     family = (_first(answers, "addressfamily") or "any").lower()
     return SshSettings(
         name=endpoint.name,
@@ -247,7 +254,7 @@ def _settings(endpoint: Endpoint, answers: Answers) -> SshSettings:
         user_known_hosts=_known_hosts(answers, "userknownhostsfile", tokens),
         global_known_hosts=_known_hosts(answers, "globalknownhostsfile", tokens),
         hash_known_hosts=_yes(answers, "hashknownhosts"),
-        strict_host_keys=endpoint.host_keys == "strict" or strict in ("yes", "true"),
+        strict_host_keys=is_strict(endpoint, answers),
         family={"inet": socket.AF_INET, "inet6": socket.AF_INET6}.get(family, socket.AF_UNSPEC),
         bind_address=_first(answers, "bindaddress"),
         compression=_yes(answers, "compression"),
@@ -258,6 +265,11 @@ def _settings(endpoint: Endpoint, answers: Answers) -> SshSettings:
         host_key_types=_algorithms(answers, "hostkeyalgorithms"),
         pubkey_types=_algorithms(answers, "pubkeyacceptedalgorithms"),
     )
+
+
+def is_strict(endpoint: Endpoint, answers: Answers) -> bool:
+    """Return whether unknown host keys are refused: by the inventory or the SSH configuration."""
+    return endpoint.host_keys == "strict" or _yes(answers, "stricthostkeychecking")
 
 
 def _first(answers: Answers, key: str) -> str | None:
