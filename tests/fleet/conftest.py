@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from .workbench import Bench, workbench
+
 ROOT = Path(__file__).resolve().parents[2]
 FLEET = ROOT / "env" / "loopback" / "fleet.py"
 DEFAULT_STATE = Path(os.environ.get("MXFLEET_LOOPBACK") or "/var/lib/mxfleet-loopback")
@@ -154,6 +156,13 @@ def fleet() -> Iterator[LoopbackFleet]:
     yield bring_up(2, DEFAULT_STATE)
     if not was_up:
         fleet_command("down")
+
+
+@pytest.fixture
+def bench(fleet: LoopbackFleet, tmp_path: Path) -> Iterator[Bench]:
+    """A working folder with the quick suite and the fleet's inventory."""
+    with workbench(fleet, tmp_path) as made:
+        yield made
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
