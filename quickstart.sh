@@ -35,7 +35,7 @@ missing_for_setup() {
     [ -x .venv/bin/pip ] || [ -n "$(find_python)" ] || echo python3 python3-venv
 }
 
-missing_for_fleet() {
+missing_for_tests() {
     has sshd || echo openssh-server
     has ssh || echo openssh-client
     has dockerd || echo docker.io
@@ -50,11 +50,15 @@ missing_for_fleet() {
     if grep -qs Y /sys/module/apparmor/parameters/enabled; then
         has apparmor_parser || echo apparmor
     fi
+    local shell # the tests quote for login shells of other families too
+    for shell in zsh fish tcsh; do
+        has "$shell" || echo "$shell"
+    done
 }
 
 missing() {
     missing_for_setup
-    if [ "$mode" = test ]; then missing_for_fleet; fi
+    if [ "$mode" = test ]; then missing_for_tests; fi
 }
 
 words() { tr -s ' \n' '\n' | sort -u | paste -sd ' ' -; }
@@ -101,7 +105,7 @@ fi
 if [ -n "$packages" ]; then
     say "missing, and not installed (needs root or sudo, and apt): $packages"
     say "as root: apt-get install -y $packages"
-    say "skipped until then: the fleet tests"
+    say "skipped until then: the tests that need these, among them the fleet tests"
 elif [ "$mode" = test ] && ! become_root; then
     say "skipped: the fleet tests; they need root or sudo"
 fi
