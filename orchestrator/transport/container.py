@@ -80,6 +80,10 @@ _TROUBLES: tuple[tuple[str, str, str], ...] = (
     ),
 )
 
+# What the engine says in place of a command that it could not start, and how long that may be.
+_RUNTIME = re.compile(rb"oci runtime|oci permission|exec failed|unable to find user|crun:", re.I)
+_COMPLAINT = 2048
+
 
 def docker_trouble(
     stderr: bytes, *, container: str, docker_command: Sequence[str], where: str
@@ -101,6 +105,34 @@ def docker_trouble(
         ):
             return UnusableError(message.format(**words), where=where, hint=hint.format(**words))
     return None
+
+
+class ContainerPipe:
+    """The pipe of a command in a container.
+
+    ``docker exec`` prints some of the engine's complaints to standard *output*; they belong to
+    what explains the end of the command, so ``stderr_tail`` has them too.
+    """
+
+    def __init__(self, inner: Pipe) -> None:
+        self._inner = inner
+        self._head = b""
+        self.write = inner.write
+        self.close_write = inner.close_write
+        self.wait = inner.wait
+        self.close = inner.close
+
+    def read(self, size: int) -> bytes:
+        """Return 1 to ``size`` bytes, ``b""`` at end of file."""
+        data = self._inner.read(size)
+        if len(self._head) <= _COMPLAINT:
+            self._head += data[: _COMPLAINT + 1]
+        return data
+
+    def stderr_tail(self) -> bytes:
+        """Return the end of standard error, after what the engine said in the command's place."""
+        instead = len(self._head) <= _COMPLAINT and _RUNTIME.search(self._head)
+        return (self._head if instead else b"") + self._inner.stderr_tail()
 
 
 class ContainerConnection:
@@ -131,9 +163,8 @@ class ContainerConnection:
 
         A container that is missing or stopped shows as a pipe that ends early; ``explain`` tells.
         """
-        return self._inner.open(
-            [*self._docker_command, "exec", "-i", *self._user, self._container, *argv]
-        )
+        command = [*self._docker_command, "exec", "-i", *self._user, self._container, *argv]
+        return ContainerPipe(self._inner.open(command))
 
     def explain(self, exit_status: int | None, stderr_tail: bytes) -> UnusableError:
         """Return why a pipe ended before the command in the container could speak."""

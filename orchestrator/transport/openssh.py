@@ -24,6 +24,8 @@ from orchestrator.transport.process import ProcessPipe
 from orchestrator.transport.quote import quote
 from orchestrator.transport.ssh_resolve import ask, is_strict, refuse_remote_command, ssh_arguments
 
+_IDLE = 3600  # seconds that the master stays without a session
+
 # What ssh says on standard error: (pattern, what is wrong, what to do); {0} is the matched text.
 _TROUBLES: tuple[tuple[str, str, str], ...] = (
     (
@@ -186,7 +188,7 @@ def _options(endpoint: Endpoint, folder: Path) -> list[str]:
     for option in (
         f"StrictHostKeyChecking={policy}",
         f"ControlPath={folder / 's'}",
-        "ControlPersist=no",
+        f"ControlPersist={_IDLE}",  # ends by itself should we be killed
         "ClearAllForwardings=yes",
         "ForkAfterAuthentication=no",
         "RequestTTY=no",

@@ -204,3 +204,26 @@ def test_ssh_command_explains(stderr: str, message: str, hint: str) -> None:
     assert error.where == "c500-01"
     assert message in error.message
     assert error.hint and hint in error.hint
+
+
+@pytest.mark.parametrize(
+    ("program", "kept"),
+    [
+        ("echo 'OCI runtime exec failed: exec failed: no'", b"OCI runtime exec failed"),
+        ("echo 'unable to find user x: no matching entries in passwd file'", b"find user x"),
+        ("echo hello", b""),
+        # A command that speaks of such things at length is not the engine.
+        ("echo OCI runtime; head -c 5000 /dev/zero", b""),
+    ],
+)
+def test_complaints_on_standard_output_are_kept(program: str, kept: bytes) -> None:
+    pipe = ContainerConnection(
+        ScriptedConnection(), "vllm", ("sh", "-c", f"{program}; echo last >&2; exit 1")
+    ).open(["python3"])
+    while pipe.read(100):
+        pass
+    assert pipe.wait(10) == 1
+    tail = pipe.stderr_tail()
+    assert tail.endswith(b"last\n")
+    assert kept in tail if kept else tail == b"last\n"
+    pipe.close()
