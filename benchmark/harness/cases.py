@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 # How long, where and on which board is measured does not change what is measured.
@@ -17,20 +17,31 @@ NOT_PARAMETERS = frozenset({"samples", "device_id", "device_name"})
 
 
 class CaseConfig(dict[str, Any]):
-    """The configuration of one case; records which keys are read and which defaults are used."""
+    """The configuration of one case; records which keys are read and which defaults are used.
 
-    def __init__(self, values: dict[str, Any]) -> None:
+    What a runner later changes in it is its own affair: parameters are the values it was given.
+    """
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
         super().__init__(values)
+        self._given = dict(values)
         self._read: set[str] = set()
         self._defaults: dict[str, Any] = {}
 
     def get(self, key: str, default: Any = None) -> Any:
         """``dict.get``; a default that is used becomes a parameter of the case."""
-        self._read.add(key)
-        if key in self.keys():
-            return super().__getitem__(key)
-        self._defaults[key] = default
-        return default
+        self._note(key, default)
+        return super().get(key, default)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """``dict.setdefault``; noted like ``get``."""
+        self._note(key, default)
+        return super().setdefault(key, default)
+
+    def pop(self, key: str, *default: Any) -> Any:
+        """``dict.pop``; noted like ``get``."""
+        self._note(key, *default)
+        return super().pop(key, *default)
 
     def __getitem__(self, key: str) -> Any:
         self._read.add(key)
@@ -40,22 +51,45 @@ class CaseConfig(dict[str, Any]):
         self._read.add(str(key))
         return super().__contains__(key)
 
+    # Whoever walks over the whole configuration (``**config`` too) reads all of it.
+
     def __iter__(self) -> Iterator[str]:
-        # Whoever walks over the whole configuration (``**config`` too) reads all of it.
-        self._read.update(super().keys())
+        self._read.update(self._given)
         return super().__iter__()
+
+    def keys(self) -> Any:
+        """``dict.keys``; counts as reading all."""
+        self._read.update(self._given)
+        return super().keys()
+
+    def values(self) -> Any:
+        """``dict.values``; counts as reading all."""
+        self._read.update(self._given)
+        return super().values()
+
+    def items(self) -> Any:
+        """``dict.items``; counts as reading all."""
+        self._read.update(self._given)
+        return super().items()
+
+    def copy(self) -> dict[str, Any]:
+        """``dict.copy``; counts as reading all."""
+        self._read.update(self._given)
+        return super().copy()
+
+    def _note(self, key: str, *default: Any) -> None:
+        self._read.add(key)
+        if default and key not in self._given:
+            self._defaults.setdefault(key, default[0])
 
     def parameters(self) -> dict[str, Any]:
         """The configuration's own values plus the defaults used so far, by name."""
-        merged = {
-            **self._defaults,
-            **{key: super(CaseConfig, self).__getitem__(key) for key in self.keys()},
-        }
+        merged = {**self._defaults, **self._given}
         return {key: _plain(merged[key]) for key in sorted(merged) if key not in NOT_PARAMETERS}
 
     def unread(self) -> list[str]:
         """Parameters that nobody has read: most likely misspelt."""
-        return sorted(set(self.keys()) - self._read - NOT_PARAMETERS)
+        return sorted(set(self._given) - self._read - NOT_PARAMETERS)
 
 
 def _plain(value: Any) -> Any:

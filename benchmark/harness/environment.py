@@ -83,7 +83,7 @@ def _send_gpus(send: worker.Send) -> None:
                     "kind": "maca" if "metax" in name.lower() else "cuda",
                     "name": name,
                     "index": index,
-                    "uuid": None if uuid is None else f"GPU-{uuid}",
+                    "uuid": None if uuid is None else f"GPU-{str(uuid).removeprefix('GPU-')}",
                 }
             }
         )

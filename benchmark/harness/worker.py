@@ -104,18 +104,16 @@ def _listen(ended: Ended, reader: int, pid: int, limit: float | None) -> bool:
     os.set_blocking(reader, False)
     deadline = None if limit is None else time.monotonic() + limit
     pending = b""
-    gone = False
+    gone = silent = False
     while True:
-        ready, _, _ = select.select([reader], [], [], 0 if gone else 0.25)
-        if ready:
+        if silent:
+            time.sleep(0.01)
+        elif select.select([reader], [], [], 0 if gone else 0.25)[0]:
             chunk = os.read(reader, 1 << 16)
             *lines, pending = (pending + chunk).split(b"\n")
             ended.messages += [json.loads(line) for line in lines]
-            if chunk:
-                continue
-            if not gone:
-                _, ended.status = os.waitpid(pid, 0)
-            return True
+            silent = not chunk
+            continue
         if gone:
             # A grandchild may hold the pipe open; what the child had to say is read.
             return True

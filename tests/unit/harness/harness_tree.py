@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ class Tree:
     """A benchmark folder with operators of the test's own."""
 
     root: Path
+    env: dict[str, str] = field(default_factory=lambda: {"CUDA_VISIBLE_DEVICES": ""})
 
     def add(self, op: str, config: dict[str, Any] | str, runner: str) -> None:
         """Write an operator and put it on the whitelist."""
@@ -57,7 +58,7 @@ class Tree:
             capture_output=True,
             text=True,
             timeout=300,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"},
+            env={**os.environ, **self.env, "PYTHONDONTWRITEBYTECODE": "1"},
         )
         return Ran(done.returncode, done.stdout, done.stderr)
 

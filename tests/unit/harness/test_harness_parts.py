@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,28 @@ def test_case_config_counts_config_and_defaults_used() -> None:
     assert config.unread() == ["never"]
     assert dict(**config)["never"] == 2
     assert config.unread() == []
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        pytest.param(lambda config: {**config}, id="unpacking"),
+        pytest.param(lambda config: dict(config), id="dict"),
+        pytest.param(lambda config: config.copy(), id="copy"),
+        pytest.param(lambda config: list(config.items()), id="items"),
+        pytest.param(lambda config: list(config.values()), id="values"),
+        pytest.param(lambda config: json.dumps(config), id="json"),
+        pytest.param(lambda config: [config.pop(key) for key in ("a", "b")], id="pop"),
+        pytest.param(lambda config: [config.setdefault(key, 9) for key in ("a", "b")], id="set"),
+    ],
+)
+def test_however_a_config_is_read_the_parameters_stay(read: Callable[[CaseConfig], Any]) -> None:
+    config = CaseConfig({"a": 1, "b": 2})
+    assert config.unread() == ["a", "b"]
+    read(config)
+    assert config.unread() == []
+    config["a"] = 7
+    assert config.parameters() == {"a": 1, "b": 2}
 
 
 def test_case_id_ignores_order_and_measuring_but_no_value() -> None:
@@ -323,6 +347,20 @@ def test_a_child_may_say_more_than_a_pipe_holds() -> None:
     ended = worker.call(_talk)
     assert [len(m.get("text", "")) for m in ended.messages] == [200_000, 0]
     assert ended.how() is None
+
+
+def test_a_child_that_closes_everything_is_still_waited_for() -> None:
+    def work(send: worker.Send) -> None:
+        send({"a": 1})
+        os.closerange(3, 256)
+        time.sleep(0.2)
+        os._exit(7)
+
+    ended = worker.call(work, limit=60)
+    assert (ended.messages, ended.how()) == (
+        [{"a": 1}],
+        "the process ended early with exit code 7",
+    )
 
 
 def test_a_childs_grandchild_does_not_keep_the_parent_waiting() -> None:
