@@ -46,7 +46,7 @@ def measure(rounds: int) -> Report:
         fleet, why = _container(stack)
         base = Path(tempfile.mkdtemp(prefix="mxfleet-bench-"))
         stack.callback(shutil.rmtree, base, ignore_errors=True)
-        environment = {}
+        environment: dict[str, str] = {}
         if fleet is not None:
             environment["DOCKER_HOST"] = fleet.docker_host
             stack.callback(_docker, fleet, "exec", CONTAINER, "rm", "-rf", str(base))

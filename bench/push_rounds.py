@@ -104,8 +104,7 @@ def _round(job: Job, outcome: Outcome, number: int, socket: str) -> None:
     )
     push = [job.mxfleet, "push", "--inventory", str(inventory)]
     outcome.timed(job, LOGIN, lambda: _run(push))
-    copies = [*far.glob(f"*-{number}"), *far.glob(f"*-{number}/")]
-    for copy in set(copies):
+    for copy in far.glob(f"*-{number}"):
         shutil.rmtree(copy)
 
 

@@ -22,20 +22,23 @@ _PATIENCE = 10.0  # seconds
 def running_sshd(network: Network, folder: Path, environment: Mapping[str, str]) -> Iterator[Path]:
     """Run sshd in the server's namespace; gives an ssh_config with the host ``far`` (root).
 
-    ``environment`` is set for every session. Raises Skip when sshd does not start.
+    ``environment`` is set for every session. HOME is an empty folder: start-up files of this
+    machine's root would be counted with every command. Raises Skip when sshd does not start.
     """
+    home = folder / "home"
+    home.mkdir()
     for name in ("host_key", "client_key"):
         words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
         subprocess.run(words, check=True)
     public = (folder / "host_key.pub").read_text().split()
     (folder / "known_hosts").write_text(f"{SERVER_ADDRESS} {public[0]} {public[1]}\n")
     (folder / "authorized_keys").write_text((folder / "client_key.pub").read_text())
-    pairs = " ".join(f"{name}={value}" for name, value in environment.items())
+    pairs = " ".join(f"{name}={value}" for name, value in {"HOME": home, **environment}.items())
     (folder / "sshd_config").write_text(
         f"ListenAddress {SERVER_ADDRESS}\nPort {PORT}\nHostKey {folder}/host_key\n"
         f"AuthorizedKeysFile {folder}/authorized_keys\nStrictModes no\nPidFile none\n"
         "PermitRootLogin prohibit-password\nPasswordAuthentication no\nUsePAM no\n"
-        "Subsystem sftp internal-sftp\n" + (f"SetEnv {pairs}\n" if pairs else "")
+        f"Subsystem sftp internal-sftp\nSetEnv {pairs}\n"
     )
     config = folder / "ssh_config"
     config.write_text(
