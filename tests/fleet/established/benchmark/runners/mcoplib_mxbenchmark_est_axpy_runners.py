@@ -1,0 +1,18 @@
+from mcoplib_mxbenchmark_op_wrapper import OpBenchmarkBase
+
+
+class AxpyRunner(OpBenchmarkBase):
+    def setup(self):
+        length = self.config["length"]
+        x = [float(i % 17) for i in range(length)]
+        y = [float(i % 5) for i in range(length)]
+        return x, y
+
+    def run_verification(self):
+        x, y = self.setup()
+        out = [2.0 * a + b for a, b in zip(x, y, strict=True)]
+        return self.check_diff(out, [a + a + b for a, b in zip(x, y, strict=True)])
+
+    def make_launcher(self):
+        x, y = self.setup()
+        return lambda: [2.0 * a + b for a, b in zip(x, y, strict=True)]
