@@ -7,9 +7,7 @@ broken; what the machine lacks is named and the table skipped.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -21,10 +19,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import push_rounds as rows
-from common.errors import Skip
+from common.command import table_command
+from common.errors import Failed, Skip
 from common.loopback import CONTAINER, Loopback, loopback_fleet
 from common.network import delayed_network
-from common.signals import ends_as_interrupt
 from common.sshd import running_sshd
 from common.table import Promise, Report, median
 from common.tools import machine, need, version
@@ -65,10 +63,12 @@ def measure(rounds: int) -> Report:
             container=CONTAINER if fleet is not None else None,
         )
         program = [sys.executable, rows.__file__, json.dumps(asdict(job))]
-        done = subprocess.run(
-            network.inside(network.client, program), stdout=subprocess.PIPE, check=True
-        )
+        inside = network.inside(network.client, program)
+        done = subprocess.run(inside, stdout=subprocess.PIPE, check=False)
+        if done.returncode:
+            raise Failed(f"the rounds ended with {done.returncode}, see above")
     outcome = rows.Outcome(**json.loads(done.stdout))
+    _check_delay(outcome)
     foot += [f"delay by {network.delayed_by}", *_foot(outcome), *([why] if why else [])]
     return Report(
         title="Push",
@@ -110,6 +110,13 @@ def _fill(benchmark: Path) -> None:
         for number in range(FILES // 2):
             path = benchmark / folder / f"file_{number:03}"
             path.write_bytes(source.randbytes(FILE_SIZE))
+
+
+def _check_delay(outcome: rows.Outcome) -> None:
+    """A wire that is faster or much slower than it says would make every number a lie."""
+    measured = median(outcome.round_trips)
+    if not 2 * ONE_WAY <= measured <= 3 * ONE_WAY:
+        raise Failed(f"the round trip should be {ONE_WAY * 2000:g} ms, not {measured * 1000:.2f}")
 
 
 def _references(seconds: Mapping[str, Sequence[float]]) -> dict[str, str]:
@@ -155,26 +162,7 @@ def _foot(outcome: rows.Outcome) -> list[str]:
     ]
 
 
-def main() -> int:
-    """Measure, write the table, tell."""
-    parser = argparse.ArgumentParser(description="mxfleet push beside scp and rsync.")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default %(default)s")
-    parser.add_argument("--table", type=Path, default=TABLE, metavar="FILE", help="%(default)s")
-    options = parser.parse_args()
-    os.umask(0o022)
-    try:
-        with ends_as_interrupt():
-            report = measure(options.rounds)
-    except Skip as reason:
-        print(f"bench/push.py: skipped: {reason}", file=sys.stderr)
-        return 0
-    except KeyboardInterrupt:
-        print("bench/push.py: interrupted", file=sys.stderr)
-        return 130
-    report.write(options.table)
-    print(report.markdown())
-    return 0 if report.kept else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(
+        table_command("bench/push.py", "mxfleet push beside scp and rsync.", measure, 5, TABLE)
+    )

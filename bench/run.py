@@ -8,9 +8,7 @@ lacks is named and the table skipped.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import shlex
 import shutil
 import subprocess
@@ -22,9 +20,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.errors import Skip
+from common.command import table_command
+from common.errors import Failed
 from common.loopback import CONTAINER, HOST, Loopback, loopback_fleet
-from common.signals import ends_as_interrupt
 from common.table import Promise, Report, median
 from common.tools import machine, need, version
 
@@ -184,7 +182,7 @@ def _timed(command: Sequence[str]) -> float:
     taken = time.perf_counter() - began
     # Neither side may win by not doing the work.
     if f"[APPEND] {OPERATOR}" not in done.stdout:
-        raise SystemExit(f"`{shlex.join(command)}` measured nothing:\n{done.stdout}{done.stderr}")
+        raise Failed(f"`{shlex.join(command)}` measured nothing:\n{done.stdout}{done.stderr}")
     return taken
 
 
@@ -193,30 +191,11 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(command, stdin=stdin, capture_output=True, text=True, check=False)
     if done.returncode:
         said = done.stdout + done.stderr
-        raise SystemExit(f"`{shlex.join(command)}` ended with {done.returncode}:\n{said}")
+        raise Failed(f"`{shlex.join(command)}` ended with {done.returncode}:\n{said}")
     return done
 
 
-def main() -> int:
-    """Measure, write the table, tell."""
-    parser = argparse.ArgumentParser(description="mxfleet run beside ssh and docker exec.")
-    parser.add_argument("--rounds", type=int, default=7, metavar="N", help="default %(default)s")
-    parser.add_argument("--table", type=Path, default=TABLE, metavar="FILE", help="%(default)s")
-    options = parser.parse_args()
-    os.umask(0o022)
-    try:
-        with ends_as_interrupt():
-            report = measure(options.rounds)
-    except Skip as reason:
-        print(f"bench/run.py: skipped: {reason}", file=sys.stderr)
-        return 0
-    except KeyboardInterrupt:
-        print("bench/run.py: interrupted", file=sys.stderr)
-        return 130
-    report.write(options.table)
-    print(report.markdown())
-    return 0 if report.kept else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(
+        table_command("bench/run.py", "mxfleet run beside ssh and docker exec.", measure, 7, TABLE)
+    )

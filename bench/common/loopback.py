@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.errors import Skip
+from common.errors import Failed, Skip
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTAINER = "vllm-dsv4"
@@ -59,7 +59,7 @@ def loopback_fleet() -> Iterator[Loopback]:
             said = done.stderr.strip().splitlines()[-1]
             if done.returncode == _UNFIT:
                 raise Skip(f"no loopback fleet: {said}")
-            raise RuntimeError(said)
+            raise Failed(f"the loopback fleet does not come up: {said}")
     try:
         state = Path(os.environ.get("MXFLEET_LOOPBACK") or "/var/lib/mxfleet-loopback")
         yield Loopback(state, _fleet("inventory").stdout)

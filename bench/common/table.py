@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,15 +44,15 @@ class Report:
 
     def markdown(self) -> str:
         """The whole file."""
-        lines = [f"# {self.title}", "", self.how, "", f"Made by `{self.command}`.", ""]
+        how = textwrap.fill(self.how, 100, break_long_words=False, break_on_hyphens=False)
+        lines = [f"# {self.title}", "", how, "", f"Made by `{self.command}`.", ""]
         lines += _grid(
             ["", "median", "min", "max", "spread", "rounds", "ratio of medians"],
             [self._row(name, values) for name, values in self.seconds.items()],
         )
         lines += [
             "",
-            "Seconds; spread is the distance of the quartiles over the median. The ratio is to the",
-            "row named in it.",
+            "Seconds; spread is the distance of the quartiles over the median.",
             "",
         ]
         rows = [
