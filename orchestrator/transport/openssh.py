@@ -13,7 +13,8 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,9 +23,12 @@ from orchestrator.transport.base import Pipe
 from orchestrator.transport.endpoint import Endpoint
 from orchestrator.transport.process import ProcessPipe
 from orchestrator.transport.quote import quote
+from orchestrator.transport.ssh_dial import PACER, TRIES, Deadline, pauses
 from orchestrator.transport.ssh_resolve import ask, is_strict, refuse_remote_command, ssh_arguments
 
 _IDLE = 3600  # seconds that the master stays without a session
+
+_DROPPED = "the server closes the connection at once"
 
 # What ssh says on standard error: (pattern, what is wrong, what to do); {0} is the matched text.
 _TROUBLES: tuple[tuple[str, str, str], ...] = (
@@ -70,7 +74,7 @@ _TROUBLES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"kex_exchange_identification: [^\n]*|Exceeded MaxStartups",
-        "the server closes the connection at once ({0})",
+        _DROPPED + " ({0})",
         "correct the port, or raise MaxStartups in its sshd_config",
     ),
     (
@@ -86,13 +90,35 @@ _TROUBLES: tuple[tuple[str, str, str], ...] = (
 )
 
 
+class _SessionPipe(ProcessPipe):
+    """A session on the master connection. That the link broke shows as ssh's own exit status."""
+
+    def __init__(self, argv: Sequence[str], peer: str, alive: Callable[[], bool]) -> None:
+        super().__init__(argv, peer=peer, end_on_close=True)
+        self._peer_name = peer
+        self._alive = alive
+
+    def read(self, size: int) -> bytes:
+        """Return 1 to ``size`` bytes, ``b""`` at end of file. Raises LinkLostError."""
+        data = super().read(size)
+        # 255 may also be what the command itself returned.
+        if not data and not self.closed and self.wait(1.0) == 255 and not self._alive():
+            raise LinkLostError("the SSH connection broke", where=self._peer_name)
+        return data
+
+
 class OpensshConnection:
     """A master connection of the ssh command; ``folder`` holds its control socket."""
 
     def __init__(self, endpoint: Endpoint, command: str, folder: Path) -> None:
         self._endpoint = endpoint
         self._folder = folder
-        self._ssh = [command, *_options(endpoint, folder)]
+        answers = ask(endpoint)
+        refuse_remote_command(endpoint, answers)
+        # Every connection has a jump host connection of its own: it is the jump host's crowd.
+        keys = ("proxyjump",) if "proxyjump" in answers else ("hostname", "port")
+        self._through = " ".join(answers[key][0] for key in keys)
+        self._ssh = [command, *_options(endpoint, folder, strict=is_strict(endpoint, answers))]
         self._lock = threading.Lock()
         self._pipes: list[ProcessPipe] = []
         self._closed = False
@@ -104,6 +130,18 @@ class OpensshConnection:
 
     def start(self) -> None:
         """Bring the master connection up. Raises UnreachableError."""
+        deadline = Deadline(self._endpoint.connect_timeout)
+        with PACER.turn(self._through):
+            for pause in pauses(TRIES):
+                error = self._try(deadline)
+                if error is None:
+                    return
+                dropped = error.message.startswith(_DROPPED)
+                if not dropped or pause is None or pause >= deadline.left():
+                    raise error
+                time.sleep(pause)
+
+    def _try(self, deadline: Deadline) -> UnreachableError | None:
         # Into files, not pipes: the master stays behind and would keep a pipe open for ever.
         with (self._folder / "said").open("w+b") as said:
             try:
@@ -112,7 +150,7 @@ class OpensshConnection:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=said,
-                    timeout=self._endpoint.connect_timeout,
+                    timeout=deadline.left(),
                     start_new_session=True,
                     check=False,
                 )
@@ -122,15 +160,24 @@ class OpensshConnection:
                 status = 255
             said.seek(0)
             text = said.read().decode("utf-8", "replace")
-        if status:
-            raise trouble(self._endpoint, text)
+        return trouble(self._endpoint, text) if status else None
+
+    def _alive(self) -> bool:
+        check = subprocess.run(
+            [*self._ssh, "-O", "check", "--", self.peer],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=5,
+            check=False,
+        )
+        return check.returncode == 0
 
     def open(self, argv: Sequence[str]) -> Pipe:
         """Start ``argv`` in a session of its own. Raises LinkLostError when the master is gone."""
         if not (self._folder / "s").exists():
             raise LinkLostError("the SSH connection broke", where=self.peer)
         arguments = [*self._ssh, "-o", "ControlMaster=no", "-T", "--", self.peer, quote(argv)]
-        pipe = ProcessPipe(arguments, peer=self.peer, end_on_close=True)
+        pipe = _SessionPipe(arguments, self.peer, self._alive)
         with self._lock:
             self._pipes = [known for known in self._pipes if known.process.poll() is None]
             self._pipes.append(pipe)
@@ -178,24 +225,20 @@ def connect_openssh(endpoint: Endpoint) -> OpensshConnection:
     return connection
 
 
-def _options(endpoint: Endpoint, folder: Path) -> list[str]:
-    answers = ask(endpoint)
-    refuse_remote_command(endpoint, answers)
+def _options(endpoint: Endpoint, folder: Path, *, strict: bool) -> list[str]:
     config = folder / "config"
     config.write_text(_configuration(endpoint), "utf-8")
-    policy = "yes" if is_strict(endpoint, answers) else "accept-new"
-    options = ["-F", str(config), *ssh_arguments(replace(endpoint, ssh_config=None))]
+    options = ["-F", str(config)]
     for option in (
-        f"StrictHostKeyChecking={policy}",
+        f"StrictHostKeyChecking={'yes' if strict else 'accept-new'}",
         f"ControlPath={folder / 's'}",
         f"ControlPersist={_IDLE}",  # ends by itself should we be killed
         "ClearAllForwardings=yes",
         "ForkAfterAuthentication=no",
         "RequestTTY=no",
-        "ServerAliveInterval=15",
     ):
         options += ["-o", option]
-    return options
+    return [*options, *ssh_arguments(replace(endpoint, ssh_config=None))]
 
 
 def _configuration(endpoint: Endpoint) -> str:
@@ -218,6 +261,7 @@ def _configuration(endpoint: Endpoint) -> str:
         *(f'Include "{path}"' for path in files),
         "Match all",
         "StrictHostKeyChecking accept-new",
+        "ServerAliveInterval 15",
     ]
     return "\n".join(lines) + "\n"
 

@@ -141,6 +141,11 @@ class ProcessPipe:
         """Return the end of what the process wrote to standard error."""
         return self._tail.value()
 
+    @property
+    def closed(self) -> bool:
+        """Whether this side gave the pipe up."""
+        return self._closed
+
     def close(self) -> None:
         """Give the pipe up and wake who waits on it. Safe from any thread, more than once."""
         with self._lock:

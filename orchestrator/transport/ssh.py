@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -13,15 +12,13 @@ from orchestrator.errors import LinkLostError, UnreachableError
 from orchestrator.transport.base import Pipe
 from orchestrator.transport.endpoint import Endpoint
 from orchestrator.transport.quote import quote
-from orchestrator.transport.ssh_dial import PACER, Deadline, Stream, dial
+from orchestrator.transport.ssh_dial import PACER, TRIES, Deadline, Stream, dial, pauses
 from orchestrator.transport.ssh_pipe import SshPipe, in_background
 from orchestrator.transport.ssh_resolve import SshSettings
 from orchestrator.transport.ssh_route import Hop, at_jump_host, route
 from orchestrator.transport.ssh_session import DroppedError, start
 
-_TRIES = 8  # for a server that drops connections when many come at once
 _PROXY_TRIES = 3  # a proxy command that ends at once is more often wrong than unlucky
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.15, 2.0  # seconds between them
 
 
 class SshConnection:
@@ -144,20 +141,17 @@ def _shake_hands(
     settings: SshSettings, timeout: float, via: tuple[SshConnection, Endpoint] | None
 ) -> SshConnection:
     deadline = Deadline(timeout)
-    pause = _FIRST_PAUSE
-    tries = _PROXY_TRIES if settings.proxy_command else _TRIES
-    for attempt in range(1, tries + 1):
+    tries = _PROXY_TRIES if settings.proxy_command else TRIES
+    for attempt, pause in enumerate(pauses(tries), 1):
         try:
             stream = via[0].tunnel(settings, deadline) if via else dial(settings, deadline)
             transport = start(stream, settings, deadline)
             release = (lambda: JUMPS.release(via[1])) if via else (lambda: None)
             return SshConnection(transport, settings, timeout, release)
         except DroppedError as error:
-            wait = pause * random.uniform(0.5, 1.5)
-            if attempt == tries or wait >= deadline.left():
+            if pause is None or pause >= deadline.left():
                 raise _dropped(settings, attempt, str(error)) from error
-            time.sleep(wait)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            time.sleep(pause)
     raise AssertionError("the last try returns or raises")
 
 

@@ -23,6 +23,7 @@ from orchestrator.transport.ssh_dial import Deadline
 from orchestrator.transport.ssh_resolve import SshSettings
 
 _OPENSSH_KEY = b"openssh-key-v1\0"
+_OPENSSH_ONLY = frozenset({"gssapi-with-mic", "gssapi-keyex", "hostbased"})
 _MAX_NAMED = 6  # keys in one message
 
 
@@ -219,9 +220,14 @@ def _refused(settings: SshSettings, tried: _Tried) -> UnreachableError:
         parts.append("there is no key and no ssh-agent")
     parts += tried.notes[:_MAX_NAMED]
     if tried.methods and "publickey" not in tried.methods:
-        parts.append(f"the server takes only {', '.join(tried.methods)}")
+        parts.append(f"the server takes no keys, only {', '.join(tried.methods)}")
     if tried.encrypted:
         hint = f"unlock the key for this login session with: ssh-add {tried.encrypted}"
+    elif tried.methods and "publickey" not in tried.methods:
+        others = _OPENSSH_ONLY.intersection(tried.methods)
+        hint = (
+            "set transport: openssh" if others else "allow PubkeyAuthentication in its sshd_config"
+        )
     else:
         port = f"-p {settings.port} " if settings.port != 22 else ""
         hint = f"install a key with: ssh-copy-id {port}{settings.user}@{settings.hostname}"

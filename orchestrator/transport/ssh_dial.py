@@ -20,10 +20,24 @@ from orchestrator.transport.ssh_resolve import SshSettings
 
 # sshd drops connections at random beyond ten that have not logged in yet (MaxStartups 10:30:100).
 HANDSHAKES_AT_A_TIME = 8
+TRIES = 8  # for a server that drops connections when many come at once
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.15, 2.0  # seconds between them
 _JITTER = 0.05  # seconds
 _Address = tuple[int, int, int, str, tuple[Any, ...]]  # as socket.getaddrinfo has it
 _HEAD = 512  # bytes of a server's first words to keep for messages
 _QUICK_ACK: int = getattr(socket, "TCP_QUICKACK", 0)  # 0: not on this system
+
+
+def pauses(tries: int) -> Iterator[float | None]:
+    """Yield how long to wait after each of ``tries`` attempts, None after the last, in seconds.
+
+    For servers that drop connections when many come at once.
+    """
+    pause = _FIRST_PAUSE
+    for _ in range(tries - 1):
+        yield pause * random.uniform(0.5, 1.5)
+        pause = min(pause * 2, _LONGEST_PAUSE)
+    yield None
 
 
 class Deadline:

@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -143,9 +144,10 @@ def test_close_wakes_a_blocked_reader(shared: Sshd, transport: str) -> None:
     connection.close()
 
 
-def test_lost_link_is_an_error_not_an_end(servers: Servers) -> None:
+@BOTH
+def test_lost_link_is_an_error_not_an_end(servers: Servers, transport: str) -> None:
     server = servers()
-    connection = connect(server.endpoint())
+    connection = connect(server.endpoint(transport))
     pipe = connection.open(["cat"])
     pipe.write(b"x")
     assert pipe.read(1) == b"x"
@@ -389,6 +391,25 @@ def test_certificate(servers: Servers, tmp_path: Path, named: bool) -> None:
     connect(server.endpoint(key=key, extra=extra)).close()
 
 
+def test_server_that_takes_no_keys(servers: Servers) -> None:
+    server = servers({"PubkeyAuthentication": "no", "PasswordAuthentication": "yes"})
+    error = refusal(server.endpoint())
+    assert "the server takes no keys, only password" in error.message
+    assert error.hint and "PubkeyAuthentication" in error.hint
+
+
+@BOTH
+def test_options_of_the_inventory(shared: Sshd, transport: str) -> None:
+    endpoint = shared.endpoint(transport, extra="Host *\n Ciphers aes128-ctr\n")
+    options = {"Ciphers": "aes256-ctr", "StrictHostKeyChecking": "no"}
+    connect(replace(endpoint, options=options)).close()
+    # Whatever is set, a changed key is refused.
+    wrong = shared.folder / "wrong"
+    wrong.write_text(f"{shared.known_as} {(shared.folder / 'client.pub').read_text()}")
+    error = refusal(replace(endpoint, options={**options, "UserKnownHostsFile": str(wrong)}))
+    assert "changed" in error.message
+
+
 def test_several_identity_files(shared: Sshd, tmp_path: Path) -> None:
     first = keygen(tmp_path / "first")
     locked = keygen(tmp_path / "locked", passphrase="x")
@@ -499,9 +520,10 @@ def test_proxy_command_that_fails(shared: Sshd) -> None:
 # --- crowds
 
 
-def test_twelve_at_once_past_max_startups(servers: Servers) -> None:
+@BOTH
+def test_twelve_at_once_past_max_startups(servers: Servers, transport: str) -> None:
     server = servers({"MaxStartups": "2:100:2"})
-    endpoint = server.endpoint(timeout=60)
+    endpoint = server.endpoint(transport, timeout=60)
     with ThreadPoolExecutor(12) as pool:
         connections = list(pool.map(lambda _: connect(endpoint), range(12)))
     for connection in connections:
