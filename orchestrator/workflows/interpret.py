@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import ExitCode, MxfleetError
+from orchestrator.errors import ExitCode, MxfleetError, TreeError, UnusableError
 from orchestrator.execute.job import Attempt
 from orchestrator.execute.lines import LineSplitter
 from orchestrator.records import Failure, Record, Status, parse_line
@@ -45,12 +45,17 @@ _NAMESPACE = uuid.UUID("0b9d1d52-6f0c-4a4f-8f34-3c1f6a4f7f11")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a job came to. ``records`` are complete: where they come from is filled in."""
+    """What a job came to. ``records`` are complete: where they come from is filled in.
+
+    ``refused`` is what our own front door found wrong before it measured anything: with the target
+    (a ``TargetError``: python, torch; the next operator there would hear the same) or the tree.
+    """
 
     status: Status
     code: ExitCode
     message: str | None
     records: tuple[Record, ...]
+    refused: MxfleetError | None = None
 
 
 def interpret(
@@ -63,8 +68,12 @@ def interpret(
         found = _established(attempt, config, ended, problems)
     else:
         found = _own(attempt, problems)
+    refused: MxfleetError | None = None
     if not found and ended is None:
         ended = _no_record(attempt)
+        if ended[0] is Status.NOT_RUN:
+            kind = UnusableError if ended[1] is ExitCode.TARGET else TreeError
+            refused = kind(ended[2], where=attempt.job.target.name)
     if ended is not None and not any(record.status is ended[0] for record in found):
         found.append(_stand_in(attempt, ended[0], ended[2]))
     status = next(s for s in _WORST_FIRST if any(record.status is s for record in found))
@@ -79,7 +88,7 @@ def interpret(
     if problems:
         message = "; ".join([*([message] if message else []), *problems])
     placed = tuple(_placed(record, attempt, run, tree) for record in found)
-    return Verdict(status, code, message, placed)
+    return Verdict(status, code, message, placed, refused)
 
 
 def _early_end(attempt: Attempt) -> tuple[Status, ExitCode, str] | None:
@@ -163,11 +172,12 @@ def _log_lines(log: Path) -> Iterator[str]:
 def _no_record(attempt: Attempt) -> tuple[Status, ExitCode, str]:
     """Our own front door left no record: its exit code says who is to blame."""
     outcome = attempt.outcome or {}
-    said = f": {attempt.last_words}" if attempt.last_words else ""
+    words = attempt.last_words.removeprefix("error: ")
+    said = f": {words}" if words else ""
     if outcome.get("exit_code") == ExitCode.USAGE:
-        return Status.NOT_RUN, ExitCode.USAGE, attempt.last_words or "the tree is wrong"
+        return Status.NOT_RUN, ExitCode.USAGE, words or "the tree is wrong"
     if outcome.get("exit_code") == ExitCode.TARGET:
-        return Status.NOT_RUN, ExitCode.TARGET, attempt.last_words or "the target is unusable"
+        return Status.NOT_RUN, ExitCode.TARGET, words or "the target is unusable"
     return Status.ERROR, ExitCode.FAILED, f"no record, the command {_how(outcome)}{said}"
 
 

@@ -64,9 +64,13 @@ def run(
                 if job.target.name == target.name and not collector.stopping.is_set():
                     with sink.doing(f"running {job.op}", target.name):
                         attempt = run_job(session, job, folder, sink)
-                    collector.take(attempt, configs)
+                    verdict = collector.take(attempt, configs).verdict
                     if isinstance(attempt.error, TargetError):
                         raise attempt.error
+                    if isinstance(verdict.refused, TargetError):
+                        raise verdict.refused
+                    if verdict.refused is not None:
+                        sink(Note(verdict.refused.message, target=target.name, level="error"))
 
         try:
             for_each_host(context.targets, work, failures, lambda: collector.stop(fleet))
