@@ -108,7 +108,7 @@ def status_of(error: MxfleetError) -> str:
 
 def _without_place(target: Target, error: MxfleetError) -> str:
     # The line starts with the target already.
-    if error.where == target.name:
+    if error.where in (target.name, f"{target.host.name}:{target.container}"):
         return str(type(error)(error.message, hint=error.hint))
     return str(error)
 
