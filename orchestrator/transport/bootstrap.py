@@ -14,14 +14,17 @@ from importlib import resources
 
 from orchestrator.transport.agent import MODULES
 
-# $0 is PROGRAM, the positional parameters are the Pythons to try.
+# $0 is PROGRAM, $1 this line itself, then the Pythons to try.
 _FIND = (
-    'for p in "$@"; do if command -v "$p" >/dev/null 2>&1; then exec "$p" -S -E -u -c "$0"; fi; '
+    'f=$1; shift; while [ $# -gt 0 ]; do p=$1; shift; if command -v "$p" >/dev/null 2>&1; '
+    'then exec "$p" -S -E -u -c "$0" "$0" "$f" "$@"; fi; '
     "done; echo mxfleet: no python found >&2; exit 127"
 )
 
+# A Python that is too old goes on with the search; Python 2 has to get that far as well.
 PROGRAM = (
-    'import sys,zlib;sys.version_info<(3,6) and sys.exit("mxfleet: python too old");'
+    "import os,sys,zlib;"
+    'sys.version_info<(3,6) and os.execvp("sh",["sh","-c",sys.argv[2]]+sys.argv[1:]);'
     "i=sys.stdin.buffer;"
     'exec(compile(zlib.decompress(i.read(int(i.readline()))),"mxfleet-agent","exec"))'
 )
@@ -46,7 +49,7 @@ FALLBACK_PYTHONS = ("python3", "python", "/usr/bin/python3", "/opt/conda/bin/pyt
 
 def command(pythons: Sequence[str]) -> list[str]:
     """The argument vector that starts the agent with the first of ``pythons`` that exists."""
-    return ["sh", "-c", _FIND, PROGRAM, *dict.fromkeys((*pythons, *FALLBACK_PYTHONS))]
+    return ["sh", "-c", _FIND, PROGRAM, _FIND, *dict.fromkeys((*pythons, *FALLBACK_PYTHONS))]
 
 
 @lru_cache(maxsize=1)

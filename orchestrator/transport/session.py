@@ -7,7 +7,6 @@ closes the pipe and everything that waits raises ``LinkLostError``.
 
 from __future__ import annotations
 
-import queue
 import secrets
 import threading
 import time
@@ -53,16 +52,16 @@ _WATCH = _Watch()
 
 
 class Request:
-    """One question to the agent and everything that comes back for it."""
+    """One question to the agent and everything that comes back for it.
+
+    Whoever asks takes everything that comes, or closes the session: what is not taken holds up
+    the session's other requests.
+    """
 
     def __init__(self, session: AgentSession, number: int) -> None:
         self._session = session
         self._number = number
-        self._incoming: queue.Queue[wire.Frame | None] = queue.Queue()
-
-    def put(self, frame: wire.Frame | None) -> None:
-        """For the session's reader; None means that the link is gone."""
-        self._incoming.put(frame)
+        self.incoming = wire.Inbox()
 
     def send(self, data: bytes) -> None:
         """Send bytes that belong to the request."""
@@ -78,11 +77,10 @@ class Request:
         Raises what the agent reports as an error, and ``LinkLostError``.
         """
         try:
-            frame = self._incoming.get(timeout=timeout)
-        except queue.Empty:
+            frame = self.incoming.get(timeout)
+        except TimeoutError:
             return None
         if frame is None:
-            self._incoming.put(None)
             raise self._session.failure()
         if frame.kind == "D":
             return frame.payload
@@ -178,9 +176,16 @@ class AgentSession:
             number, self._next = self._next, self._next + 1
             request = self._requests[number] = Request(self, number)
             if self._failure is not None:
-                request.put(None)
-                return request
-        self.write(lambda writer: writer.json(number, {"op": op, **args}))
+                raise self._failure
+        try:
+            self.write(lambda writer: writer.json(number, {"op": op, **args}))
+        except wire.WireError as error:
+            self.forget(number)
+            raise TreeError(
+                f"{error}: {op} concerns too many files",
+                where=self.name,
+                hint="leave some out with `push: {exclude: [...]}` in the inventory",
+            ) from None
         return request
 
     def call(self, op: str, **args: Any) -> dict[str, Any]:
@@ -237,7 +242,7 @@ class AgentSession:
                 self._failure = error
             waiting = list(self._requests.values())
         for request in waiting:
-            request.put(None)
+            request.incoming.close()
         self._ready.set()
         self._pipe.close()
 
@@ -264,7 +269,7 @@ class AgentSession:
             if not data:
                 return None
             seen += data
-            before, found, after = seen.partition(mark)
+            _, found, after = seen.partition(mark)
             if found:
                 return after
             keep = len(mark) - 1
@@ -282,7 +287,7 @@ class AgentSession:
         tail = self._pipe.stderr_tail()
         words = tail.decode("utf-8", "replace").split("\n")
         last = next((line.strip() for line in reversed(words) if line.strip()), "")
-        if "mxfleet: no python found" in last or "mxfleet: python too old" in last:
+        if "mxfleet: no python found" in last:
             return UnusableError(
                 "no Python 3.6 or later was found for the agent",
                 where=self.name,
@@ -293,7 +298,9 @@ class AgentSession:
             return explained
         ended = "ended" if status is None else f"ended with status {status}"
         said = f": {last}" if last else ""
-        return UnusableError(f"the agent could not start, its command {ended}{said}", where=self.name)
+        return UnusableError(
+            f"the agent could not start, its command {ended}{said}", where=self.name
+        )
 
     def _dispatch(self, rest: bytes) -> None:
         buffer = rest
@@ -310,17 +317,23 @@ class AgentSession:
             if frame is None:
                 self._fail(self._lost_at_end())
                 return
-            self._heard = time.monotonic()
-            if frame.kind == "H":
-                # Answering keeps the agent's lease on us without a thread of our own.
-                self._writer.frame("H", 0)
-            elif frame.request == 0:
-                self._ready.set()
-            else:
+            self._alive()
+            if frame.request:
                 with self._lock:
                     request = self._requests.get(frame.request)
                 if request is not None:
-                    request.put(frame)
+                    request.incoming.put(frame, self._alive)
+            elif frame.kind == "J":
+                self._ready.set()
+
+    def _alive(self) -> None:
+        """Something came, or waits until a slow reader has taken the rest.
+
+        Whatever comes is answered with a heartbeat now and then, which keeps the agent's lease on
+        us; the agent sends one itself when it has nothing else to say.
+        """
+        self._heard = time.monotonic()
+        self._writer.heartbeat_if_idle(wire.beat(self._dead_link))
 
     def _lost_at_end(self) -> MxfleetError:
         tail = self._pipe.stderr_tail().decode("utf-8", "replace").strip().split("\n")[-1]

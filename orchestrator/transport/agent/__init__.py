@@ -6,4 +6,19 @@ is installed. Each module may import the ones before it in ``MODULES`` and nothi
 """
 
 # In the order of their dependencies: the bootstrap executes them one after the other.
-MODULES = ("wire", "files", "trees", "sync", "proc", "spool", "jobs", "fetch", "facts", "serve")
+MODULES = (
+    "wire",
+    "files",
+    "content",
+    "trees",
+    "sync",
+    "proc",
+    "guard",
+    "spool",
+    "shell",
+    "shadow",
+    "jobs",
+    "fetch",
+    "facts",
+    "serve",
+)

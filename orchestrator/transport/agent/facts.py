@@ -16,8 +16,8 @@ import time
 from typing import Any, Dict, List
 
 from .files import AgentError, disk_of
-from .jobs import refusal, shell_command
-from .proc import COOKIE, KEEP, end_tree, spawn
+from .proc import end_tree, release, spawn
+from .shell import refusal, shell_command
 
 PROBE_SECONDS = 90.0
 
@@ -39,7 +39,9 @@ if metadata:
     facts["nvbench"] = [{"package": n, "version": version(n)}
                         for n in ("cuda-bench", "mxbench") if version(n)]
     facts["libraries"] = {}
-    for name in ("mcoplib", "sgl_kernel", "vllm", "flashinfer", "flash_attn", "halops", "deep_gemm"):
+    for name in (
+        "mcoplib", "sgl_kernel", "vllm", "flashinfer", "flash_attn", "halops", "deep_gemm"
+    ):
         try:
             found = find_spec(name)
         except Exception:
@@ -66,7 +68,7 @@ sys.stdout.write("\nmxfleet-facts:" + json.dumps(facts) + "\n")
 
 def gather(spec: Dict[str, Any], store: str) -> Dict[str, Any]:
     """All facts of a target; what could not be learned is in ``problems``, one sentence each."""
-    facts = {
+    facts: Dict[str, Any] = {
         "host": socket.gethostname(),
         "system": "%s %s %s" % (platform.system(), platform.release(), platform.machine()),
         "user": pwd.getpwuid(os.geteuid()).pw_name if _known_user() else str(os.geteuid()),
@@ -74,7 +76,7 @@ def gather(spec: Dict[str, Any], store: str) -> Dict[str, Any]:
         "clock": time.time(),
         "store": {"path": store, "disk": disk_of(store)},
         "problems": [],
-    }  # type: Dict[str, Any]
+    }
     cwd = spec.get("workdir")
     if cwd is not None:
         if os.path.isdir(cwd):
@@ -111,10 +113,12 @@ def _known_user() -> bool:
 def _ask_python(spec: Dict[str, Any], cwd: str) -> Dict[str, Any]:
     folder = tempfile.mkdtemp(prefix="mxfleet-facts-")
     try:
-        asked = dict(spec, job="facts-%d" % os.getpid(), argv=["-c", PROBE])
+        cookie = os.path.basename(folder)
+        asked = dict(spec, job=cookie, argv=["-c", PROBE])
         words, env = shell_command(asked, cwd, folder)
         child = spawn(
             words,
+            cookie,
             cwd=cwd,
             env=env,
             stdin=subprocess.DEVNULL,
@@ -125,11 +129,12 @@ def _ask_python(spec: Dict[str, Any], cwd: str) -> Dict[str, Any]:
             try:
                 output = child.communicate(timeout=PROBE_SECONDS)[0].decode("utf-8", "replace")
             except subprocess.TimeoutExpired:
-                raise AgentError("python", "%s did not answer within %d s" % (spec["python"], 90))
+                raise AgentError(
+                    "python", "%s did not answer within %d s" % (spec["python"], PROBE_SECONDS)
+                )
         finally:
-            end_tree(env[COOKIE], child.pid, 0.5, 3.0)
-            child.wait()
-            KEEP.discard(child.pid)
+            end_tree(cookie, child, 0.5, 3.0)
+            release(child, cookie)
         refused = refusal(folder, asked, cwd)
         if refused is not None:
             raise refused
@@ -139,7 +144,7 @@ def _ask_python(spec: Dict[str, Any], cwd: str) -> Dict[str, Any]:
     try:
         value = json.loads(answer)
     except ValueError:
-        lines = [line for line in output.splitlines() if line.strip()]  # type: List[str]
+        lines: List[str] = [line for line in output.splitlines() if line.strip()]
         raise AgentError("python", "%s failed: %s" % (spec["python"], (lines or ["no output"])[-1]))
     devices = value.pop("devices", None)
     problems = []

@@ -5,7 +5,7 @@ import os
 import time
 from typing import Any, Callable, Dict, List
 
-from .files import remove_quietly
+from .files import check_relative, remove_quietly
 from .jobs import JOB_NAME, job_folder
 from .wire import CHUNK
 
@@ -23,7 +23,7 @@ def send_files(
     """Send each existing file: an announcement with its size, then exactly that many bytes."""
     for name in names:
         try:
-            stream = open(os.path.join(folder, name), "rb")
+            stream = open(os.path.join(folder, check_relative(name)), "rb")
         except OSError:
             continue
         with stream:

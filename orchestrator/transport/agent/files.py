@@ -5,7 +5,7 @@ import hashlib
 import os
 import shutil
 import stat
-from typing import Any, Dict, Iterator, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 from .wire import CHUNK
 
@@ -31,9 +31,43 @@ class Entry(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Any) -> "Entry":
-        entry = cls(*value)
+        entry = cls(*native(value))
         check_relative(entry.path)
         return entry
+
+
+def native(value: Any) -> Any:
+    """Text that came over the pipe as this Python passes it to the system, also within lists.
+
+    The pipe carries names as UTF-8 has them. A Python without UTF-8 as its file system encoding
+    (3.6 in the C locale, as in many containers) would encode them otherwise, or not at all.
+    """
+    if isinstance(value, str):
+        return os.fsdecode(value.encode("utf-8", "surrogateescape"))
+    if isinstance(value, list):
+        return [native(item) for item in value]
+    if isinstance(value, dict):
+        return {native(key): native(item) for key, item in value.items()}
+    return value
+
+
+def portable(name: str) -> str:
+    """A file's name as the pipe carries it: the reverse of ``native``."""
+    return os.fsencode(name).decode("utf-8", "surrogateescape")
+
+
+def entries_from_json(rows: Any) -> List[Entry]:
+    """Read a manifest; each path once, and none below another that is a file or a link."""
+    entries = [Entry.from_json(row) for row in rows]
+    paths = {entry.path for entry in entries}
+    if len(paths) != len(entries):
+        raise AgentError("protocol", "the manifest names a path twice")
+    for path in paths:
+        parts = path.split("/")
+        for count in range(1, len(parts)):
+            if "/".join(parts[:count]) in paths:
+                raise AgentError("protocol", "unsafe path %r: it lies below a file" % path)
+    return entries
 
 
 def check_relative(path: str) -> str:
@@ -86,12 +120,17 @@ def like_folder(path: str, folder: str) -> None:
     """Give ``path`` the owner and group of ``folder``, as far as we may.
 
     A container's root writes into folders that an ordinary user of the host owns; what it leaves
-    there has to stay that user's.
+    there has to stay that user's. Anybody else hands on the group of a set-group-id folder, which
+    a file that is moved into it does not get by itself.
     """
-    if os.geteuid() != 0:
-        return
     there = os.lstat(folder)
-    os.chown(path, there.st_uid, there.st_gid, follow_symlinks=False)
+    if os.geteuid() == 0:
+        os.chown(path, there.st_uid, there.st_gid, follow_symlinks=False)
+    elif there.st_mode & stat.S_ISGID:
+        try:
+            os.chown(path, -1, there.st_gid, follow_symlinks=False)
+        except PermissionError:
+            pass  # not a member of that group
 
 
 def write_whole(path: str, data: bytes, mode: int = 0o644) -> None:
@@ -142,17 +181,22 @@ def private_store(path: Optional[str], in_container: bool) -> str:
         base = "/tmp" if in_container else os.path.expanduser("~")
         name = "mxfleet-%d" % os.geteuid() if in_container else ".mxfleet"
         path = os.path.join(base, name)
+    path = os.path.expanduser(path)
+    if not os.path.isabs(path):
+        raise AgentError(
+            "permission", "the store %s is not an absolute path" % path, "write it as /path/to/it"
+        )
     try:
         make_folders(path)
-        found = os.lstat(path)
+        # Of a link both ends count: who owns the link can point it elsewhere.
+        owners = {os.lstat(path).st_uid, os.stat(path).st_uid}
+        mode = os.stat(path).st_mode
     except OSError as error:
         raise explain_os_error(error, "making the store %s" % path)
-    if stat.S_ISLNK(found.st_mode):
-        found = os.stat(path)
-    if found.st_uid not in (os.geteuid(), 0) or (os.geteuid() == 0 and found.st_mode & 0o002):
+    if not owners <= {os.geteuid(), 0} or mode & 0o002:
         raise AgentError(
             "permission",
-            "the store %s belongs to another user" % path,
+            "the store %s belongs to another user or is writable for everybody" % path,
             "set `store` in the inventory to a folder of your own",
         )
     if not os.access(path, os.W_OK | os.X_OK):

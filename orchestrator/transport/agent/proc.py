@@ -2,7 +2,8 @@
 
 A job's first process leads its own session, the agent is the subreaper of all that it starts, and
 every process inherits a cookie in its environment. Processes are found by session, by descent and
-by cookie, so that one that daemonises, re-parents or starts its own session is found as well.
+by cookie, so that one that daemonises, re-parents or starts its own session is found as well; one
+that hides from all three ends up as our own child.
 """
 
 import ctypes
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import threading
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Set
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
 
 COOKIE = "MXFLEET_JOB_COOKIE"
 _PR_SET_PDEATHSIG = 1
@@ -20,7 +21,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 try:
     # Looked up once: after a fork only calls that take no locks are safe.
-    _LIBC_PRCTL = ctypes.CDLL(None, use_errno=True).prctl  # type: Any
+    _LIBC_PRCTL: Any = ctypes.CDLL(None, use_errno=True).prctl
 except (OSError, AttributeError):
     _LIBC_PRCTL = None  # not Linux: the cookie and the session still hold
 
@@ -35,9 +36,13 @@ def become_subreaper() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with_parent() -> None:
-    """In a new child: be killed when the agent is. Undone by nobody but a set-user-id program."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def signal_at_parents_end(number: int) -> None:
+    """Get a signal when the parent dies. Undone by nobody but a set-user-id program."""
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def _die_with_parent() -> None:
+    signal_at_parents_end(signal.SIGKILL)
 
 
 class Process(NamedTuple):
@@ -50,27 +55,30 @@ class Process(NamedTuple):
     start: int
 
 
+def process(pid: int) -> Optional[Process]:
+    """One process, None when there is none of that number."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as stream:
+            # The command name is in parentheses and may hold anything, also parentheses.
+            fields = stream.read().rpartition(b")")[2].split()
+        return Process(
+            pid, int(fields[1]), int(fields[3]), fields[0].decode("ascii"), int(fields[19])
+        )
+    except (OSError, IndexError):
+        return None
+
+
 def processes() -> Dict[int, Process]:
     """All processes that we can see."""
-    found = {}
+    found: Dict[int, Process] = {}
     try:
         names = os.listdir("/proc")
     except OSError:
         return found
     for name in names:
-        if not name.isdigit():
-            continue
-        try:
-            with open("/proc/%s/stat" % name, "rb") as stream:
-                # The command name is in parentheses and may hold anything, also parentheses.
-                fields = stream.read().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        if len(fields) > 19:
-            pid = int(name)
-            found[pid] = Process(
-                pid, int(fields[1]), int(fields[3]), fields[0].decode("ascii"), int(fields[19])
-            )
+        there = process(int(name)) if name.isdigit() else None
+        if there is not None:
+            found[there.pid] = there
     return found
 
 
@@ -82,19 +90,33 @@ def _has_cookie(pid: int, needle: bytes) -> bool:
         return False
 
 
+# Children that ``subprocess`` waits for itself; a foreign wait would lose their exit status.
+KEEP: Set[int] = set()
+# Cookies of the trees that were started here and are not proven gone.
+_RUNNING: Set[str] = set()
+_SPAWN = threading.Lock()
+
+
 def members(cookie: str, session: Optional[int]) -> List[Process]:
     """The processes of a job that are not gone: by cookie, by session, and all their descendants.
 
-    Zombies count: they hold their pid until someone reaps them.
+    While no other tree runs here, orphans that became our children are of this one, whatever they
+    did to their environment. Zombies count: they hold their pid until someone reaps them.
     """
     everything = processes()
     me = os.getpid()
+    alone = set(_RUNNING) <= {cookie}
     needle = ("\0%s=%s\0" % (COOKIE, cookie)).encode("utf-8", "surrogateescape")
-    ours = {
+    ours: Set[int] = {
         p.pid
         for p in everything.values()
-        if p.pid != me and ((session is not None and p.session == session) or _has_cookie(p.pid, needle))
-    }  # type: Set[int]
+        if p.pid != me
+        and (
+            (session is not None and p.session == session)
+            or (alone and p.parent == me and p.pid not in KEEP)
+            or _has_cookie(p.pid, needle)
+        )
+    }
     grown = True
     while grown:
         more = {p.pid for p in everything.values() if p.parent in ours and p.pid not in ours}
@@ -104,65 +126,78 @@ def members(cookie: str, session: Optional[int]) -> List[Process]:
     return [everything[pid] for pid in sorted(ours)]
 
 
-# Children that ``subprocess`` waits for itself; a foreign wait would lose their exit status.
-KEEP = set()  # type: Set[int]
-_SPAWN = threading.Lock()
-
-
-def spawn(argv: List[str], **options: Any) -> "subprocess.Popen[bytes]":
+def spawn(argv: List[str], cookie: str, **options: Any) -> "subprocess.Popen[bytes]":
     """Start a child in its own session that ``reap`` leaves alone and that dies with the agent.
 
-    Call it from a thread that lives as long as the child: the kernel ties the two together.
+    ``env`` of the options carries the cookie. Call it from a thread that lives as long as the
+    child (the kernel ties the two together), and ``release`` the child at the end.
     """
     with _SPAWN:
         child = subprocess.Popen(
-            argv, start_new_session=True, preexec_fn=die_with_parent, close_fds=True, **options
+            argv, start_new_session=True, preexec_fn=_die_with_parent, close_fds=True, **options
         )
         KEEP.add(child.pid)
+        _RUNNING.add(cookie)
     return child
+
+
+def release(child: "subprocess.Popen[bytes]", cookie: str) -> None:
+    """Forget a child whose tree was ended; what is left of it is for ``reap``."""
+    child.poll()
+    KEEP.discard(child.pid)
+    _RUNNING.discard(cookie)
 
 
 def reap() -> None:
     """Collect orphans that became our children and have ended."""
     with _SPAWN:
-        for child in processes().values():
-            if child.parent == os.getpid() and child.state == "Z" and child.pid not in KEEP:
-                try:
-                    os.waitpid(child.pid, os.WNOHANG)
-                except OSError:
-                    pass
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended is None or ended.si_pid in KEEP:
+                    return  # whoever keeps it is about to wait for it
+                os.waitpid(ended.si_pid, os.WNOHANG)
+            except OSError:
+                return
 
 
-def _signal_all(found: List[Process], number: int) -> None:
-    for process in found:
-        try:
-            os.kill(process.pid, number)
-        except OSError:
-            pass
+def signal_all(found: List[Process], number: int) -> None:
+    """Send a signal to processes that are still the ones that were found."""
+    for known in found:
+        now = process(known.pid)
+        if now is not None and now.start == known.start:
+            try:
+                os.kill(known.pid, number)
+            except OSError:
+                pass
 
 
-def end_tree(cookie: str, session: Optional[int], grace: float, limit: float) -> List[Process]:
+def end_tree(
+    cookie: str,
+    child: "subprocess.Popen[bytes]",
+    grace: float,
+    limit: float,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> List[Process]:
     """TERM, then KILL after ``grace`` seconds, until nothing is left or ``limit`` has passed.
 
-    Returns what is still there: processes in uninterruptible sleep, or not ours to kill.
+    ``child`` is the tree's first process; ``meanwhile`` runs again and again. Returns what is
+    still there: processes in uninterruptible sleep, or not ours to kill.
     """
     started = time.monotonic()
-    _signal_all(_living(cookie, session), signal.SIGTERM)
+    signal_all(members(cookie, child.pid), signal.SIGTERM)
     # A stopped process acts on TERM only once it is continued.
-    _signal_all(_living(cookie, session), signal.SIGCONT)
+    signal_all(members(cookie, child.pid), signal.SIGCONT)
     while True:
+        child.poll()  # as a zombie it would hide the others from ``reap``
         reap()
-        left = _living(cookie, session)
+        meanwhile()
+        left = members(cookie, child.pid)
         if not left:
             return []
         elapsed = time.monotonic() - started
         if elapsed > limit:
             return left
         if elapsed > grace:
-            _signal_all(left, signal.SIGKILL)
+            signal_all(left, signal.SIGKILL)
         time.sleep(0.02 if elapsed < 0.5 else 0.1)
-
-
-def _living(cookie: str, session: Optional[int]) -> List[Process]:
-    # A zombie that its owner is about to wait for is no reason to go on killing.
-    return [p for p in members(cookie, session) if not (p.state == "Z" and p.pid in KEEP)]

@@ -5,7 +5,6 @@ the lease, all jobs are ended (TERM, KILL, proof) before the agent goes.
 """
 
 import os
-import queue
 import signal
 import sys
 import threading
@@ -15,14 +14,33 @@ from typing import Any, BinaryIO, Callable, Dict, List, Optional
 
 from . import facts as facts_of
 from . import fetch, sync
-from .files import AgentError, Entry, disk_of, private_store
+from .files import (
+    AgentError,
+    Entry,
+    disk_of,
+    entries_from_json,
+    explain_os_error,
+    native,
+    private_store,
+)
+from .guard import guard
 from .jobs import Job, job_folder
 from .proc import become_subreaper, reap
 from .trees import TreeStore
-from .wire import FrameWriter, WireError, file_writer, read_frame, start_mark
+from .wire import (
+    Frame,
+    FrameWriter,
+    Inbox,
+    WireError,
+    beat,
+    file_writer,
+    read_frame,
+    start_mark,
+)
 
 VERSION = 1
 EXIT_LIMIT_SECONDS = 20.0
+TIDY_SECONDS = 5.0
 
 
 class Request(object):
@@ -30,10 +48,10 @@ class Request(object):
 
     def __init__(self, number: int, args: Dict[str, Any], writer: FrameWriter) -> None:
         self.number = number
-        self.args = args
-        self.incoming = queue.Queue()  # type: queue.Queue[Optional[bytes]]
+        self.args = native(args)
+        self.incoming = Inbox()
         self._writer = writer
-        self._ended = False
+        self.thread: Optional[threading.Thread] = None
 
     def say(self, message: Dict[str, Any]) -> None:
         self._writer.json(self.number, message)
@@ -43,13 +61,11 @@ class Request(object):
 
     def read(self) -> bytes:
         """The next bytes from the controller, ``b""`` at their end."""
-        if self._ended:
+        frame = self.incoming.get()
+        if frame is None or frame.kind == "E":
+            self.incoming.close()
             return b""
-        data = self.incoming.get()
-        if data is None:
-            self._ended = True
-            return b""
-        return data
+        return frame.payload
 
 
 class Agent(object):
@@ -58,14 +74,14 @@ class Agent(object):
     def __init__(self, stream: BinaryIO, output: BinaryIO) -> None:
         self._stream = stream
         self._writer = FrameWriter(file_writer(output))
-        self._requests = {}  # type: Dict[int, Request]
-        self._jobs = {}  # type: Dict[str, Job]
+        self._requests: Dict[int, Request] = {}
+        self._jobs: Dict[str, Job] = {}
         self._lock = threading.Lock()
         self._heard = time.monotonic()
         self._lease = 15.0
         self._ending = threading.Event()
         self._in_container = False
-        self._handlers = {
+        self._handlers: Dict[str, Callable[[Request], Dict[str, Any]]] = {
             "facts": self._facts,
             "has_tree": self._has_tree,
             "missing": self._missing,
@@ -76,7 +92,7 @@ class Agent(object):
             "stop": self._stop,
             "job": self._job,
             "fetch": self._fetch,
-        }  # type: Dict[str, Callable[[Request], Dict[str, Any]]]
+        }
 
     def serve(self) -> None:
         """Handle requests until the pipe ends."""
@@ -86,8 +102,7 @@ class Agent(object):
         args = hello.json()
         self._lease = float(args["lease"])
         self._in_container = bool(args["in_container"])
-        sys.stderr.flush()
-        self._writer._write(start_mark(args["nonce"]))
+        self._writer.raw(start_mark(args["nonce"]))
         self._writer.json(0, {"type": "hello", "version": VERSION, "pid": os.getpid()})
         threading.Thread(target=self._watch, daemon=True).start()
         try:
@@ -95,25 +110,34 @@ class Agent(object):
                 frame = read_frame(self._read)
                 if frame is None:
                     break
-                self._heard = time.monotonic()
-                if frame.kind == "J":
-                    self._begin(frame.request, frame.json())
-                elif frame.kind in ("D", "E"):
-                    request = self._requests.get(frame.request)
-                    if request is not None:
-                        request.incoming.put(frame.payload if frame.kind == "D" else None)
+                self._take(frame)
         except (WireError, OSError) as error:
             sys.stderr.write("mxfleet-agent: %s\n" % error)
-        self.end("lost")
+        finally:
+            self.end("lost")
+
+    def _take(self, frame: Frame) -> None:
+        self._hear()
+        if frame.kind == "J":
+            self._begin(frame.request, frame.json())
+        elif frame.kind in ("D", "E"):
+            request = self._requests.get(frame.request)
+            if request is not None:
+                request.incoming.put(frame, self._hear)
+
+    def _hear(self) -> None:
+        """Somebody is there: bytes came, or wait to be read until a slow disk has taken others."""
+        self._heard = time.monotonic()
 
     def _read(self, size: int) -> bytes:
         return self._stream.read1(size)  # type: ignore[attr-defined,no-any-return]
 
     def _watch(self) -> None:
         """Heartbeats out, the lease in, orphans reaped."""
-        while not self._ending.wait(0.5):
+        interval = beat(self._lease)
+        while not self._ending.wait(min(0.5, interval)):
             try:
-                self._writer.heartbeat_if_idle()
+                self._writer.heartbeat_if_idle(interval)
             except OSError:
                 self.end("lost")
             if time.monotonic() - self._heard > self._lease:
@@ -128,20 +152,28 @@ class Agent(object):
             self._ending.set()
         if not first:
             time.sleep(EXIT_LIMIT_SECONDS * 2)
-        for request in list(self._requests.values()):
-            request.incoming.put(None)
+        requests = list(self._requests.values())
+        for request in requests:
+            request.incoming.close()
         deadline = time.monotonic() + EXIT_LIMIT_SECONDS
-        for job in list(self._jobs.values()):
+        jobs = list(self._jobs.values())
+        for job in jobs:
             job.stop(reason)
-        for job in list(self._jobs.values()):
+        for job in jobs:
             job.finished.wait(max(0.0, deadline - time.monotonic()))
-        # Other threads may be blocked on the pipe for good.
+        # A push that breaks off takes its half of a tree away. Threads may also be blocked on the
+        # pipe for good.
+        tidied = time.monotonic() + TIDY_SECONDS
+        for request in requests:
+            if request.thread is not None and request.args.get("op") != "run":
+                request.thread.join(max(0.0, tidied - time.monotonic()))
         os._exit(0)
 
     def _begin(self, number: int, args: Dict[str, Any]) -> None:
         request = Request(number, args, self._writer)
+        request.thread = threading.Thread(target=self._answer, args=(request,), daemon=True)
         self._requests[number] = request
-        threading.Thread(target=self._answer, args=(request,), daemon=True).start()
+        request.thread.start()
 
     def _answer(self, request: Request) -> None:
         try:
@@ -152,9 +184,14 @@ class Agent(object):
         except AgentError as error:
             answer = {"type": "error", "kind": error.kind, "message": error.message}
             answer["hint"] = error.hint
+        except OSError as error:
+            told = explain_os_error(error, "answering %r" % request.args.get("op"))
+            answer = {"type": "error", "kind": told.kind, "message": told.message}
+            answer["hint"] = told.hint
         except Exception as error:  # noqa: BLE001 - the controller has to hear of our own faults
             answer = {"type": "error", "kind": "internal", "message": repr(error), "hint": None}
             answer["traceback"] = traceback.format_exc()
+        request.incoming.close()
         self._requests.pop(request.number, None)
         try:
             request.say(answer)
@@ -173,24 +210,18 @@ class Agent(object):
         return {"present": trees.present(name), "path": trees.folder(name)}
 
     def _missing(self, request: Request) -> Dict[str, Any]:
-        """The manifest comes as bytes: it can be large."""
         trees = TreeStore(self._store(request))
         return {"missing": trees.missing(self._entries(request))}
 
     @staticmethod
     def _entries(request: Request) -> List[Entry]:
-        return [Entry.from_json(item) for item in request.args["entries"]]
+        return entries_from_json(request.args["entries"])
 
     def _put_tree(self, request: Request) -> Dict[str, Any]:
         store = self._store(request)
         trees = TreeStore(store)
         name = request.args["tree"]
-        lock = trees.lock(name)
-        try:
-            path = trees.receive(name, self._entries(request), request.args["sent"], request.read)
-        finally:
-            if lock is not None:
-                os.close(lock)
+        path = trees.receive(name, self._entries(request), request.args["sent"], request.read)
         gone = trees.collect(request.args["keep"], request.args["keep_days"], name)
         fetch.collect_jobs(store)
         return {"path": path, "collected": gone, "disk": disk_of(store)}
@@ -207,15 +238,21 @@ class Agent(object):
 
     def _run(self, request: Request) -> Dict[str, Any]:
         job = Job(request.args, self._store(request))
+        name = request.args["job"]
         with self._lock:
             if self._ending.is_set():
                 raise AgentError("interrupted", "the agent is ending")
-            self._jobs[request.args["job"]] = job
+            if name in self._jobs:
+                raise AgentError("protocol", "the job %s was started before" % name)
+            self._jobs[name] = job
 
         def started(folder: str) -> None:
             request.say({"type": "started", "folder": folder})
 
-        outcome = job.run(started, request.data)
+        try:
+            outcome = job.run(started, request.data)
+        finally:
+            self._jobs.pop(name, None)
         request.say({"type": "output_end"})
         fetch.send_files(job.folder, list(fetch.RESULT_FILES), request.say, request.data)
         return {"outcome": outcome, "folder": job.folder}
@@ -244,7 +281,9 @@ class Agent(object):
 def main(stream: BinaryIO) -> None:
     """Serve the pipe on ``stream`` and standard output."""
     os.umask(0o022)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    guard()
+    # Not SIG_IGN, which jobs would inherit.
+    signal.signal(signal.SIGHUP, lambda *_: None)
     # Frames have standard output to themselves, whatever else may print.
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -23,7 +23,7 @@ class Spool(object):
         self._changed = threading.Condition()
         self.size = os.path.getsize(path)
         self.closed = False
-        self.failed = None  # type: Optional[OSError]
+        self.failed: Optional[OSError] = None
 
     def append(self, stream: int, data: bytes) -> None:
         """Write one chunk; after the first failure (a full disk) output is dropped, and said so."""

@@ -9,20 +9,22 @@ of a replaced module is removed: an edit of the same size and time would go on r
 import fcntl
 import os
 import re
+import shutil
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
+from .content import ContentReader, place
 from .files import (
     AgentError,
     Entry,
     check_relative,
     explain_os_error,
     like_folder,
+    portable,
     remove_quietly,
     sha256_of,
     walk_files,
 )
-from .trees import ContentReader, place
 
 STAGE_PREFIX = ".mxfleet-stage-"
 LOCK_NAME = ".mxfleet-lock"
@@ -37,12 +39,13 @@ def lock_checkout(workdir: str, exclusive: bool) -> Optional[int]:
     checkout that we may not write: then nobody can push into it with our rights either.
     """
     path = os.path.join(workdir, LOCK_NAME)
-    fresh = not os.path.exists(path)
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        if fresh:
-            os.chmod(path, 0o666)
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+            os.fchmod(handle, 0o666)  # whatever the umask: users share a checkout
             like_folder(path, workdir)
+        except FileExistsError:
+            handle = os.open(path, (os.O_RDWR if exclusive else os.O_RDONLY) | os.O_NOFOLLOW)
     except OSError as error:
         if exclusive:
             raise explain_os_error(error, "locking the checkout")
@@ -95,8 +98,8 @@ def compare(
         for path in walk_files(os.path.join(workdir, folder)):
             full = folder + "/" + path
             if full not in names and "__pycache__" not in full and not _BYTECODE.search(full):
-                only_there.append(full)
-    texts = {}
+                only_there.append(portable(full))
+    texts: Dict[str, Optional[str]] = {}
     for name in extra:
         try:
             with open(os.path.join(workdir, check_relative(name)), "rb") as stream:
@@ -135,30 +138,36 @@ def apply(
     """
     lock = lock_checkout(workdir, exclusive=True)
     stage = os.path.join(workdir, "%s%d-%d" % (STAGE_PREFIX, os.getpid(), int(time.time() * 1e6)))
+    change = _Change(workdir, stage)
     try:
         _remove_stale_stages(workdir)
         content = ContentReader(read)
-        os.mkdir(stage)
+        new = os.path.join(stage, "new")
+        os.makedirs(new)
         like_folder(stage, workdir)
         for entry in entries:
-            place(stage, entry, content.take(0 if entry.link is not None else entry.size))
+            place(new, entry, content.take(0 if entry.link is not None else entry.size))
         for path, digest in expected.items():
             full = os.path.join(workdir, check_relative(path))
             if not os.path.exists(full) or sha256_of(full) != digest:
                 raise AgentError("busy", "%s was changed by somebody else" % full, "push again")
-        # Whatever can fail is done for all files before the first one is replaced.
+        # Whatever can be refused is refused before anything is touched.
         for entry in entries:
-            _prepare(stage, workdir, entry)
+            _check_place(workdir, entry.path)
         for path in delete:
             _inside(workdir, os.path.dirname(os.path.join(workdir, check_relative(path))))
         for entry in entries:
-            target = os.path.join(workdir, entry.path)
-            os.replace(os.path.join(stage, entry.path), target)
-            _remove_bytecode(target)
+            change.prepare(os.path.join(new, entry.path), entry)
+        for entry in entries:
+            change.replace(os.path.join(new, entry.path), entry.path)
         for path in delete:
-            _delete(os.path.join(workdir, path))
+            change.delete(path)
     except OSError as error:
+        change.undo()
         raise explain_os_error(error, "syncing into %s" % workdir)
+    except AgentError:
+        change.undo()
+        raise
     finally:
         remove_quietly(stage)
         if lock is not None:
@@ -166,55 +175,111 @@ def apply(
     return {"written": len(entries), "deleted": len(delete)}
 
 
-def _prepare(stage: str, workdir: str, entry: Entry) -> None:
-    source = os.path.join(stage, entry.path)
-    target = os.path.join(workdir, entry.path)
-    folder = os.path.dirname(target)
-    _make_folders_like_parents(folder)
-    _inside(workdir, folder)
-    if os.path.isdir(target) and not os.path.islink(target):
+def _check_place(workdir: str, path: str) -> None:
+    target = os.path.join(workdir, path)
+    _inside(workdir, os.path.dirname(target))
+    if os.path.islink(target):
+        _inside(workdir, target)
+    elif os.path.isdir(target):
         raise AgentError("workdir", "%s is a folder here, a file in what is pushed" % target)
-    if entry.link is not None:
-        like_folder(source, folder)
-        return
-    if os.path.exists(target) and not os.path.islink(target):
-        there = os.stat(target)
-        if os.geteuid() == 0:
-            os.chown(source, there.st_uid, there.st_gid)
-        os.chmod(source, there.st_mode & 0o7777)
-    else:
-        like_folder(source, folder)
-        if os.stat(folder).st_mode & 0o020:
-            os.chmod(source, entry.mode | 0o020)
-    handle = os.open(source, os.O_RDONLY)
+    above = os.path.dirname(target)
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        raise AgentError("workdir", "%s is a file here, a folder in what is pushed" % above)
+
+
+class _Change(object):
+    """The steps of a sync, each of which can be taken back until all are done."""
+
+    def __init__(self, workdir: str, stage: str) -> None:
+        self._workdir = workdir
+        self._stage = stage
+        self._undo: List[Callable[[], None]] = []
+
+    def prepare(self, source: str, entry: Entry) -> None:
+        """Give the new file its owner and mode, and make the folder that it goes into."""
+        target = os.path.join(self._workdir, entry.path)
+        folder = os.path.dirname(target)
+        self._make_folders(folder)
+        if entry.link is not None:
+            like_folder(source, folder)
+            return
+        if os.path.exists(target):
+            there = os.stat(target)
+            if os.geteuid() == 0:
+                os.chown(source, there.st_uid, there.st_gid)
+            else:
+                like_folder(source, folder)
+            os.chmod(source, there.st_mode & 0o7777)
+        else:
+            like_folder(source, folder)
+            shared = os.stat(folder).st_mode & 0o020
+            os.chmod(source, entry.mode | shared)
+        handle = os.open(source, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def _make_folders(self, folder: str) -> None:
+        if os.path.isdir(folder):
+            return
+        parent = os.path.dirname(folder)
+        self._make_folders(parent)
+        os.mkdir(folder)
+        self._undo.append(lambda: os.rmdir(folder))
+        os.chmod(folder, os.stat(parent).st_mode & 0o7777)
+        like_folder(folder, parent)
+
+    def replace(self, source: str, path: str) -> None:
+        """Put the new file in its place; nobody ever sees that place empty."""
+        target = os.path.join(self._workdir, path)
+        if os.path.lexists(target):
+            kept = self._kept()
+            _second_name(target, kept)
+            os.replace(source, target)
+            self._undo.append(lambda: os.replace(kept, target))
+        else:
+            os.rename(source, target)
+            self._undo.append(lambda: os.unlink(target))
+        _remove_bytecode(target)
+
+    def delete(self, path: str) -> None:
+        """Take a file away; one that is gone already is fine."""
+        target, kept = os.path.join(self._workdir, path), self._kept()
+        try:
+            os.rename(target, kept)
+        except FileNotFoundError:
+            return
+        self._undo.append(lambda: os.rename(kept, target))
+        _remove_bytecode(target)
+
+    def _kept(self) -> str:
+        return os.path.join(self._stage, "kept-%d" % len(self._undo))
+
+    def undo(self) -> None:
+        """Take all steps back, the last one first."""
+        for step in reversed(self._undo):
+            try:
+                step()
+            except OSError:
+                pass  # the error that brought us here says more
+
+
+def _second_name(path: str, name: str) -> None:
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        os.link(path, name, follow_symlinks=False)
+    except OSError:
+        # No hard links here, or not to files of others.
+        shutil.copy2(path, name, follow_symlinks=False)
 
 
 def _inside(workdir: str, folder: str) -> None:
+    """Raise when ``folder``, or what there is of it, lies outside of ``workdir`` through a link."""
     root = os.path.realpath(workdir)
     if os.path.commonprefix([os.path.realpath(folder) + "/", root + "/"]) != root + "/":
         raise AgentError("workdir", "%s leads out of the workdir %s" % (folder, workdir))
-
-
-def _make_folders_like_parents(folder: str) -> None:
-    if os.path.isdir(folder):
-        return
-    parent = os.path.dirname(folder)
-    _make_folders_like_parents(parent)
-    os.mkdir(folder)
-    os.chmod(folder, os.stat(parent).st_mode & 0o7777)
-    like_folder(folder, parent)
-
-
-def _delete(target: str) -> None:
-    try:
-        os.unlink(target)
-    except FileNotFoundError:
-        return
-    _remove_bytecode(target)
 
 
 def _remove_bytecode(target: str) -> None:
@@ -226,13 +291,13 @@ def _remove_bytecode(target: str) -> None:
         names = os.listdir(cache)
     except OSError:
         return
-    for stale in names:  # type: str
+    for stale in names:
         if stale.startswith(name[:-3] + ".") and _BYTECODE.search(stale):
             remove_quietly(os.path.join(cache, stale))
 
 
 def _remove_stale_stages(workdir: str) -> None:
-    stages = [name for name in os.listdir(workdir) if name.startswith(STAGE_PREFIX)]  # type: List[str]
+    stages: List[str] = [name for name in os.listdir(workdir) if name.startswith(STAGE_PREFIX)]
     for name in stages:
         # Under the exclusive lock no other push is at work: what lies here was left by a dead one.
         remove_quietly(os.path.join(workdir, name))

@@ -5,19 +5,23 @@ and one rename makes it visible. Content that another tree in the store already 
 there instead of sent. A job holds a shared lock on its tree; collecting takes it exclusively.
 """
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import stat
 import time
-import zlib
-from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
+from .content import ContentReader, place
 from .files import (
     AgentError,
     Entry,
+    entries_from_json,
     explain_os_error,
     make_folders,
+    portable,
     remove_quietly,
     sha256_of,
     walk_files,
@@ -25,64 +29,30 @@ from .files import (
 )
 
 MANIFEST = ".mxfleet-manifest.json"
-STALE_STAGING_SECONDS = 3600.0
+STAGE = ".stage-"
+YOUNG_STAGE_SECONDS = 10.0
 
 
 def tree_hash(entries: Sequence[Entry]) -> str:
     """The name of a tree: a hash over its files' paths, modes and contents."""
     digest = hashlib.sha256()
-    for entry in sorted(entries, key=lambda e: e.path.encode("utf-8", "surrogateescape")):
+    for entry in sorted(entries, key=lambda e: os.fsencode(e.path)):
         kind = "link" if entry.link is not None else "%o" % entry.mode
-        line = "%s %s %s\n" % (kind, entry.sha256, entry.path)
-        digest.update(line.encode("utf-8", "surrogateescape"))
+        # NUL ends it: a path may hold a line end.
+        digest.update(os.fsencode("%s %s %s\0" % (kind, entry.sha256, entry.path)))
     return digest.hexdigest()[:32]
 
 
-class ContentReader(object):
-    """Cuts the compressed stream of a request into the contents of the files that were asked."""
-
-    def __init__(self, read: Callable[[], bytes]) -> None:
-        self._read = read
-        self._inflate = zlib.decompressobj()
-        self._buffer = b""
-
-    def take(self, size: int) -> Iterator[bytes]:
-        """Yield the next ``size`` bytes in pieces."""
-        while size:
-            if not self._buffer:
-                data = self._read()
-                if not data:
-                    raise AgentError("interrupted", "the push ended before all files had come")
-                self._buffer = self._inflate.decompress(data)
-                continue
-            piece, self._buffer = self._buffer[:size], self._buffer[size:]
-            size -= len(piece)
-            yield piece
-
-
-def place(root: str, entry: Entry, pieces: Iterator[bytes]) -> None:
-    """Write one entry below ``root`` and check it against its hash."""
-    path = os.path.join(root, entry.path)
-    make_folders(os.path.dirname(path))
-    digest = hashlib.sha256()
-    if entry.link is not None:
-        digest.update(entry.link.encode("utf-8", "surrogateescape"))
-        os.symlink(entry.link, path)
-    else:
-        with open(path, "wb") as stream:
-            for piece in pieces:
-                digest.update(piece)
-                stream.write(piece)
-        os.chmod(path, entry.mode)
-    if digest.hexdigest() != entry.sha256:
-        raise AgentError("protocol", "%s arrived damaged" % entry.path, "push again")
+def _row(entry: Entry) -> List[object]:
+    link = None if entry.link is None else portable(entry.link)
+    return [portable(entry.path), entry.mode, entry.size, entry.sha256, link]
 
 
 def read_manifest(folder: str) -> Optional[List[Entry]]:
     """The manifest of a tree in the store, None where there is none to be read."""
     try:
         with open(os.path.join(folder, MANIFEST), "rb") as stream:
-            return [Entry.from_json(item) for item in json.loads(stream.read().decode("utf-8"))]
+            return entries_from_json(json.loads(stream.read().decode("ascii")))
     except (OSError, ValueError, TypeError, AgentError):
         return None
 
@@ -94,25 +64,37 @@ def verify_tree(folder: str, name: str) -> None:
         raise AgentError("damaged", "the tree %s has no valid manifest" % folder, "push again")
     for entry in entries:
         path = os.path.join(folder, entry.path)
-        try:
-            if entry.link is not None:
-                same = os.readlink(path) == entry.link
-            else:
-                same = os.path.getsize(path) == entry.size and sha256_of(path) == entry.sha256
-        except OSError:
-            same = False
-        if not same:
+        if not _is_as_pushed(path, entry):
             raise AgentError(
                 "damaged", "%s differs from what was pushed" % path, "push again to repair the tree"
             )
-    names = {entry.path for entry in entries} | {MANIFEST}
-    extra = [path for path in walk_files(folder) if path not in names]
+    extra = _extra(folder, entries)
     if extra:
         raise AgentError(
             "damaged",
             "the tree %s holds a file that was not pushed: %s" % (folder, extra[0]),
             "push again to repair the tree",
         )
+
+
+def _is_as_pushed(path: str, entry: Entry) -> bool:
+    try:
+        if entry.link is not None:
+            return os.readlink(path) == entry.link
+        there = os.lstat(path)
+        return (
+            stat.S_ISREG(there.st_mode)
+            and stat.S_IMODE(there.st_mode) == entry.mode
+            and there.st_size == entry.size
+            and sha256_of(path) == entry.sha256
+        )
+    except OSError:
+        return False
+
+
+def _extra(folder: str, entries: Sequence[Entry]) -> List[str]:
+    names = {entry.path for entry in entries} | {MANIFEST}
+    return [path for path in walk_files(folder) if path not in names]
 
 
 class TreeStore(object):
@@ -127,28 +109,59 @@ class TreeStore(object):
         return os.path.join(self.root, name)
 
     def present(self, name: str) -> bool:
-        """Whether the tree lies here whole; a damaged one is set aside."""
+        """Whether the tree lies here whole."""
         folder = self.folder(name)
         if not os.path.isdir(folder):
             return False
         try:
             verify_tree(folder, name)
         except AgentError:
-            self._discard(folder)
             return False
         return True
 
-    def lock(self, name: str, exclusive: bool = False) -> Optional[int]:
-        """Lock a tree and return the handle; None when an exclusive lock is not to be had."""
+    def lock(self, name: str) -> int:
+        """Mark a tree as used and lock it against removal; close the handle to unlock it."""
         make_folders(self.root)
+        stamp = self.folder(name) + ".lock"
+        while True:
+            handle = os.open(stamp, os.O_RDWR | os.O_CREAT, 0o666)
+            fcntl.flock(handle, fcntl.LOCK_SH)
+            try:
+                same = os.path.samestat(os.fstat(handle), os.stat(stamp))
+            except OSError:
+                same = False
+            if same:
+                os.utime(stamp, None)
+                return handle
+            os.close(handle)  # it was collected while we waited
+
+    def _lock_alone(self, name: str) -> Optional[int]:
+        """Lock a tree that nobody uses; None when somebody does."""
         handle = os.open(self.folder(name) + ".lock", os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB if exclusive else fcntl.LOCK_SH)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(handle)
             return None
-        os.utime(self.folder(name) + ".lock", None)
         return handle
+
+    def move_extra(self, name: str, lock: int, to: str) -> List[str]:
+        """Move what jobs left in a tree to the folder ``to``, so that the next one can run.
+
+        ``lock`` is the caller's; the last job in the tree does it. Returns what was moved.
+        """
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return []
+        folder = self.folder(name)
+        entries = read_manifest(folder)
+        extra = _extra(folder, entries) if entries is not None else []
+        for path in extra:
+            target = os.path.join(to, path)
+            make_folders(os.path.dirname(target))
+            os.rename(os.path.join(folder, path), target)
+        return extra
 
     def missing(self, entries: Sequence[Entry]) -> List[int]:
         """Indices of the entries whose content has to be sent."""
@@ -168,30 +181,55 @@ class TreeStore(object):
         if tree_hash(entries) != name:
             raise AgentError("protocol", "the manifest does not belong to the tree %s" % name)
         folder = self.folder(name)
-        make_folders(self.root)
-        stage = os.path.join(self.root, ".stage-%s-%d-%d" % (name, os.getpid(), time.time() * 1e6))
+        stage = os.path.join(self.root, "%s%d-%d" % (STAGE, os.getpid(), time.time() * 1e6))
+        handle: Optional[int] = None
         try:
+            make_folders(self.root)
             os.mkdir(stage)
             os.chmod(stage, 0o755)
+            # Held while we live: what is found unlocked was left by a push that died.
+            handle = os.open(stage, os.O_RDONLY)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._fill(stage, entries, sent, ContentReader(read))
-            listing = json.dumps([list(entry) for entry in entries]).encode("ascii")
-            write_whole(os.path.join(stage, MANIFEST), listing)
-            try:
-                os.rename(stage, folder)
-            except OSError:
-                # Somebody else pushed the same tree meanwhile: theirs is as good as ours.
-                if not self.present(name):
-                    raise
+            listing = json.dumps([_row(entry) for entry in entries])
+            write_whole(os.path.join(stage, MANIFEST), listing.encode("ascii"))
+            self._publish(stage, name)
+            os.close(self.lock(name))
         except OSError as error:
             raise explain_os_error(error, "receiving the tree")
         finally:
             remove_quietly(stage)
+            if handle is not None:
+                os.close(handle)
         return folder
+
+    def _publish(self, stage: str, name: str) -> None:
+        folder = self.folder(name)
+        for _ in range(3):
+            try:
+                os.rename(stage, folder)
+                return
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            if self.present(name):
+                return  # somebody else pushed the same tree meanwhile: theirs is as good as ours
+            self._remove(name, "a job runs in the damaged tree %s" % folder)
+        raise AgentError("busy", "the tree %s changes all the time" % folder, "push again")
+
+    def _remove(self, name: str, in_use: str) -> None:
+        handle = self._lock_alone(name)
+        if handle is None:
+            raise AgentError("busy", in_use, "wait for it to end, then push again")
+        try:
+            self._discard(self.folder(name))
+        finally:
+            os.close(handle)
 
     def _fill(
         self, stage: str, entries: Sequence[Entry], sent: Sequence[int], content: ContentReader
     ) -> None:
-        have = {}  # type: Dict[str, str]
+        have: Dict[str, str] = {}
         for index in sent:
             entry = entries[index]
             place(stage, entry, content.take(entry.size))
@@ -243,10 +281,10 @@ class TreeStore(object):
 
     def _discard(self, folder: str) -> None:
         # Renamed first, so that nobody meets a half-removed tree under its name.
-        aside = "%s/.stage-gone-%d-%d" % (self.root, os.getpid(), time.time() * 1e6)
+        aside = os.path.join(self.root, "%sgone-%d-%d" % (STAGE, os.getpid(), time.time() * 1e6))
         try:
             os.rename(folder, aside)
-        except OSError:
+        except FileNotFoundError:
             return
         remove_quietly(aside)
 
@@ -260,35 +298,34 @@ class TreeStore(object):
         for name, used in self._by_use()[keep:]:
             if name == keep_name or now - used < days * 86400.0:
                 continue
-            stamp = os.path.join(self.root, name + ".lock")
-            handle = self._lock_for_removal(stamp)
+            handle = self._lock_alone(name)
             if handle is None:
                 continue
-            self._discard(os.path.join(self.root, name))
-            remove_quietly(stamp)
-            os.close(handle)
-            gone.append(name)
+            try:
+                self._discard(self.folder(name))
+                remove_quietly(self.folder(name) + ".lock")
+                gone.append(name)
+            finally:
+                os.close(handle)
         for name in os.listdir(self.root) if os.path.isdir(self.root) else ():
             path = os.path.join(self.root, name)
-            if name.startswith(".stage-") and self._older(path, now - STALE_STAGING_SECONDS):
+            if name.startswith(STAGE) and self._is_left_over(path):
                 remove_quietly(path)
         return gone
 
     @staticmethod
-    def _lock_for_removal(stamp: str) -> Optional[int]:
-        handle = os.open(stamp, os.O_RDWR | os.O_CREAT, 0o666)
+    def _is_left_over(stage: str) -> bool:
+        """Whether the push that filled ``stage`` is dead."""
+        try:
+            if time.time() - os.lstat(stage).st_mtime < YOUNG_STAGE_SECONDS:
+                return False  # perhaps not locked yet
+            handle = os.open(stage, os.O_RDONLY)
+        except OSError:
+            return False
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            os.close(handle)
-            return None
-        return handle
-
-    @staticmethod
-    def _older(path: str, than: float) -> bool:
-        try:
-            return os.lstat(path).st_mtime < than
-        except OSError:
             return False
-
-
+        finally:
+            os.close(handle)
+        return True

@@ -1,0 +1,104 @@
+"""The shell between a job and its command: env script, search paths, python, then the command.
+
+The command's words arrive as words: nothing in them is read by a shell. What went wrong before
+the command could start is told through marker files in the job's folder.
+"""
+
+import os
+import shutil
+from typing import Any, Dict, List, Optional, Tuple
+
+from .files import AgentError
+from .proc import COOKIE
+
+JOB_MARK = "@JOB@"  # stands for the job's folder in a command's words
+
+# The env script sees no positional parameters, may not swallow the command's, and may go to other
+# folders. Settings are appended after it, as the established command line does; the target's own
+# variables come last and win. Builtins are asked for by name: a script may define functions.
+SHELL = r"""
+__mxfleet_env=$1 __mxfleet_python=$2; shift 2; __mxfleet_command=("$@"); set --
+__mxfleet_cwd=$PWD
+if [ -n "$MXFLEET_ENV_SCRIPT" ]; then
+  source "$MXFLEET_ENV_SCRIPT" || { echo "env_script $?" >"$MXFLEET_JOB/refused"; exit 97; }
+fi
+[ -z "$MXFLEET_PATH" ] || builtin export PATH="$PATH:$MXFLEET_PATH"
+[ -z "$MXFLEET_LD_LIBRARY_PATH" ] ||
+  builtin export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$MXFLEET_LD_LIBRARY_PATH"
+builtin unset MXFLEET_ENV_SCRIPT MXFLEET_PATH MXFLEET_LD_LIBRARY_PATH
+builtin cd -- "$__mxfleet_cwd"
+builtin type -P -- "$__mxfleet_python" >/dev/null ||
+  { echo python >"$MXFLEET_JOB/refused"; exit 97; }
+: >"$MXFLEET_JOB/started"
+exec "$__mxfleet_env" "${__mxfleet_command[@]}"
+"""
+
+
+def shell_command(spec: Dict[str, Any], cwd: str, folder: str) -> Tuple[List[str], Dict[str, str]]:
+    """The argument vector and environment that run ``spec`` (python, argv, env, path, ...)."""
+    search = os.environ.get("PATH", os.defpath) + ":/bin:/usr/bin"
+    bash, env_program = shutil.which("bash", path=search), shutil.which("env", path=search)
+    if bash is None or env_program is None:
+        raise AgentError("bash", "there is no bash to source the env script with", "install bash")
+    env = dict(os.environ)
+    script = env_script_of(spec, cwd)
+    if script and not os.path.isfile(script):
+        raise AgentError(
+            "env_script",
+            "the env script %s does not exist here" % script,
+            "set `env_script` in the inventory, or `env_script: none`",
+        )
+    extra = spec.get("env") or {}
+    env.update(extra)
+    env.update(
+        {
+            COOKIE: spec["job"],
+            "MXFLEET_JOB": folder,
+            "MXFLEET_ENV_SCRIPT": script,
+            "MXFLEET_PATH": ":".join(spec.get("path") or ()),
+            "MXFLEET_LD_LIBRARY_PATH": ":".join(spec.get("ld_library_path") or ()),
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+    )
+    words = [bash, "--noprofile", "--norc", "-c", SHELL, "mxfleet", env_program, spec["python"]]
+    words += ["%s=%s" % item for item in sorted(extra.items())]
+    # The controller does not know where the job's folder will be.
+    argv = [word.replace(JOB_MARK, folder) for word in spec["argv"]]
+    words += [spec["python"]] + argv
+    if any("\0" in word for word in words):
+        raise AgentError("protocol", "a NUL byte in the job's command or environment")
+    return words, env
+
+
+def env_script_of(spec: Dict[str, Any], cwd: str) -> str:
+    """The path of the env script, ``""`` when there is none.
+
+    ``../env.sh`` is beside the folder where the job really runs, also when its name is a link.
+    """
+    script = spec.get("env_script")
+    return os.path.normpath(os.path.join(os.path.realpath(cwd), script)) if script else ""
+
+
+def refusal(folder: str, spec: Dict[str, Any], cwd: str) -> Optional[AgentError]:
+    """Why the shell did not get as far as the command; None when it did."""
+    try:
+        with open(os.path.join(folder, "refused")) as stream:
+            why = stream.read().split()
+    except OSError:
+        why = []
+    script = env_script_of(spec, cwd)
+    if why[:1] == ["python"]:
+        return AgentError(
+            "python",
+            "python %r was not found after sourcing the env script" % spec["python"],
+            "set `python` (or `path`) in the inventory",
+        )
+    hint = "what it printed is in the job's log; its last command has to succeed"
+    if why[:1] == ["env_script"]:
+        text = "the env script %s ended with status %s" % (script, why[1])
+        return AgentError("env_script", text, hint)
+    if not os.path.exists(os.path.join(folder, "started")):
+        text = "the env script %s ended the shell before the command" % script
+        return AgentError("env_script", text, hint)
+    return None
