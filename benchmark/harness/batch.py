@@ -207,11 +207,10 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 def _keep(own: Path, records: Path) -> list[dict[str, Any]]:
     """Move the operator's records to those of the run; an unfinished last line is not one."""
-    kept = []
-    if own.exists():
-        for line in own.read_text(encoding="utf-8").split("\n")[:-1]:
-            kept.append(json.loads(line))
-            record.append(records, kept[-1])
+    if not own.exists():
+        return []
+    kept = [json.loads(line) for line in own.read_text(encoding="utf-8").split("\n")[:-1]]
+    record.append(records, *kept)
     return kept
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cases import case_id
+from harness.errors import TreeError
 from harness.loader import runner_path
 
 SCHEMA = "mxfleet-result/1"
@@ -99,16 +100,26 @@ def _representable(value: Any) -> Any:
     return value
 
 
-def append(path: Path, record: dict[str, Any]) -> None:
-    """Append ``record`` to ``path`` as one line and see it onto the disk; safe beside others."""
-    line = json.dumps(_representable(record), allow_nan=False, separators=(",", ":"))
-    data = line.encode() + b"\n"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+def append(path: Path, *records: dict[str, Any]) -> None:
+    """Append ``records`` to ``path``, a line each, and see them onto the disk; safe beside others.
+
+    Without records the file is only made, to learn early that it can be written. Raises
+    ``TreeError`` when it cannot.
+    """
+    lines = [
+        json.dumps(_representable(record), allow_nan=False, separators=(",", ":")) + "\n"
+        for record in records
+    ]
+    data = "".join(lines).encode()
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        while data:
-            data = data[os.write(descriptor, data) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            while data:
+                data = data[os.write(descriptor, data) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise TreeError(f"{path}: records cannot be written: {error.strerror}") from None

@@ -52,6 +52,8 @@ class Session:
         self._records: Path | None = args.records
         if self._records is None and args.csv is not None:
             self._records = record.default_path(args.csv)
+        if self._records is not None:
+            record.append(self._records)
         environment.require_torch()
         self._gpus = [] if args.engine == "torch" else environment.gpu_devices()
         self._engine_name = self._choose_engine()

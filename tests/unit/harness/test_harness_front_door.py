@@ -72,6 +72,13 @@ BAD_TREES = [
     pytest.param("{}", GOOD, ["--op", "bad", "--generate"], ["--csv"], id="mode-without-csv"),
     pytest.param("{}", GOOD, ["--op", "bad", "--output", "x"], ["--compare"], id="output"),
     pytest.param(
+        "{}",
+        GOOD,
+        ["--op", "bad", "--records", "config/bad.json/r.jsonl"],
+        ["r.jsonl", "records cannot be written"],
+        id="records",
+    ),
+    pytest.param(
         "{}", GOOD, ["--op", "bad", "--csv", "config/bad.json"], ["bad.json:1", "--csv"], id="csv"
     ),
 ]
