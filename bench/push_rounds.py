@@ -12,11 +12,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from common.sshd import round_trip
+from common.tools import compiled
 
 from orchestrator.inventory.model import Host, Target
 from orchestrator.push.send import Sent, push_tree
@@ -103,7 +104,8 @@ def _round(job: Job, outcome: Outcome, number: int, socket: str) -> None:
         "hosts: {far: {}}\n"
     )
     push = [job.mxfleet, "push", "--inventory", str(inventory)]
-    outcome.timed(job, LOGIN, lambda: _run(push))
+    environment = compiled(Path(job.folder).with_name("compiled"))
+    outcome.timed(job, LOGIN, lambda: _run(push, environment))
     for copy in far.glob(f"*-{number}"):
         shutil.rmtree(copy)
 
@@ -128,10 +130,9 @@ def _push(job: Job, outcome: Outcome, name: str, target: Target) -> None:
     outcome.sent.setdefault(name, []).append((sent[0].files, sent[0].bytes))
 
 
-def _run(argv: Sequence[str]) -> None:
-    done = subprocess.run(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=None, check=False
-    )
+def _run(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    nothing = subprocess.DEVNULL
+    done = subprocess.run(argv, stdin=nothing, stdout=nothing, env=environment, check=False)
     if done.returncode:
         raise SystemExit(f"`{' '.join(argv)}` ended with {done.returncode}")
 

@@ -32,6 +32,16 @@ def need(names: Iterable[str], *, root: bool = False) -> None:
         find(name)
 
 
+def compiled(folder: Path) -> dict[str, str]:
+    """An environment in which mxfleet finds its modules compiled, as after an installation.
+
+    The compiled files are kept in ``folder``: none of root's are left in a checkout.
+    """
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
+
+
 def version(*argv: str) -> str:
     """The first line that a program says of itself with a number in it."""
     done = subprocess.run([find(argv[0]), *argv[1:]], capture_output=True, text=True, check=False)
