@@ -139,12 +139,12 @@ class _Keys:
         if path.suffix == ".pub":
             self._tried.notes.append(f"{path} is the public half, and the agent has not the other")
             return
-        try:
-            key = paramiko.PKey.from_path(path)
-        except TypeError:  # what the cryptography library says of a passphrase
+        if _is_encrypted(path):
             self._tried.notes.append(f"{path} is encrypted and not in an ssh-agent")
             self._tried.encrypted = self._tried.encrypted or path
             return
+        try:
+            key = paramiko.PKey.from_path(path)
         except (OSError, ValueError, paramiko.SSHException, UnknownKeyType) as error:
             reason = getattr(error, "strerror", None) or "no key that transport ssh can read"
             self._tried.notes.append(f"{path}: {reason}")
@@ -166,16 +166,32 @@ def public_blob(path: Path) -> bytes | None:
     public = path if path.suffix == ".pub" else path.with_name(path.name + ".pub")
     with contextlib.suppress(OSError, ValueError, IndexError):
         return base64.b64decode(public.read_text().split()[1], validate=True)
+    header = _openssh_header(path)
+    return header[1] if header else None
+
+
+def _is_encrypted(path: Path) -> bool:
+    header = _openssh_header(path)
+    if header:
+        return header[0] != "none"
+    with contextlib.suppress(OSError, ValueError):
+        return "ENCRYPTED" in path.read_text()  # the older formats say it in words
+    return False
+
+
+def _openssh_header(path: Path) -> tuple[str, bytes] | None:
+    """Return cipher and public half of a private key in OpenSSH's own format, else None."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = path.read_text().split("-----")
         if "OPENSSH PRIVATE KEY" in lines[1]:
             body = base64.b64decode("".join(lines[2].split()))
             if body.startswith(_OPENSSH_KEY):
                 message = Message(body[len(_OPENSSH_KEY) :])
-                for _ in range(3):  # cipher, key derivation, its options
-                    message.get_string()
-                message.get_int()
-                return message.get_string()
+                cipher = message.get_text()
+                message.get_string()  # key derivation
+                message.get_string()  # its options
+                message.get_int()  # number of keys
+                return cipher, message.get_string()
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import shutil
@@ -162,6 +163,40 @@ def test_lost_link_is_an_error_not_an_end(servers: Servers, transport: str) -> N
     connection.close()
 
 
+@BOTH
+def test_frozen_server_holds_nobody(servers: Servers, transport: str) -> None:
+    """The other side neither reads nor answers, and everything on the way is full."""
+    server = servers()
+    connection = connect(server.endpoint(transport))
+    pipe = connection.open(["cat"])
+    pipe.write(b"x")
+    assert pipe.read(1) == b"x"
+    for pid in server.sessions():
+        os.kill(pid, signal.SIGSTOP)
+    failures: list[Exception] = []
+
+    def feed() -> None:
+        try:
+            pipe.write(bytes(64 << 20))
+        except LinkLostError as error:
+            failures.append(error)
+
+    def give_up() -> None:
+        pipe.close()
+        connection.close()
+
+    writer = threading.Thread(target=feed)
+    writer.start()
+    writer.join(1.0)
+    assert writer.is_alive()
+    closer = threading.Thread(target=give_up)
+    closer.start()
+    closer.join(30)
+    writer.join(30)
+    assert not closer.is_alive() and not writer.is_alive()
+    assert len(failures) == 1
+
+
 def test_killed_command_is_an_end(shared: Sshd) -> None:
     connection = connect(shared.endpoint())
     pipe = connection.open(["sh", "-c", "kill -9 $$"])
@@ -302,8 +337,12 @@ def test_key_refused(shared: Sshd, tmp_path: Path, transport: str) -> None:
         assert f"refused: key {tmp_path}/stranger" in error.message
 
 
-def test_encrypted_key_without_agent(shared: Sshd, tmp_path: Path) -> None:
-    key = keygen(tmp_path / "locked", passphrase="secret")
+@pytest.mark.parametrize("form", ["openssh", "pem"])
+def test_encrypted_key_without_agent(shared: Sshd, tmp_path: Path, form: str) -> None:
+    key = keygen(tmp_path / "locked", "rsa" if form == "pem" else "ed25519", "secret")
+    if form == "pem":
+        convert = ["ssh-keygen", "-q", "-p", "-P", "secret", "-N", "secret", "-m", "PEM", "-f", key]
+        subprocess.run(convert, check=True, capture_output=True)
     error = refusal(shared.endpoint(key=key))
     assert f"{key} is encrypted and not in an ssh-agent" in error.message
     assert error.hint == f"unlock the key for this login session with: ssh-add {key}"
@@ -408,6 +447,17 @@ def test_options_of_the_inventory(shared: Sshd, transport: str) -> None:
     wrong.write_text(f"{shared.known_as} {(shared.folder / 'client.pub').read_text()}")
     error = refusal(replace(endpoint, options={**options, "UserKnownHostsFile": str(wrong)}))
     assert "changed" in error.message
+
+
+def test_security_key_is_named(shared: Sshd, tmp_path: Path) -> None:
+    key = tmp_path / "hardware"
+    key.write_text("(the handle)")
+    blob = b"\0\0\0\x1ask-ssh-ed25519@openssh.com" + bytes(36)
+    (tmp_path / "hardware.pub").write_text(
+        f"sk-ssh-ed25519@openssh.com {base64.b64encode(blob).decode()} me\n"
+    )
+    error = refusal(shared.endpoint(key=key))
+    assert f"{key} needs a security key, which only transport: openssh can use" in error.message
 
 
 def test_several_identity_files(shared: Sshd, tmp_path: Path) -> None:
