@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness import worker
+from harness import markers, worker
 from harness.errors import UnusableError
 
 # The controller names its CSV files by the same rules.
@@ -54,7 +54,7 @@ def cpu_device() -> dict[str, Any]:
 
 
 def gpu_devices() -> list[dict[str, Any]]:
-    """All GPUs that torch sees, as records' ``device``, by index.
+    """All GPUs that torch sees, as records' ``device``, by index; a warning when it should see any.
 
     Asked in a forked child: the question initialises CUDA, which this process must stay clear of.
     """
@@ -65,6 +65,10 @@ def gpu_devices() -> list[dict[str, Any]]:
     ended = worker.call(_send_gpus, limit=120)
     if ended.timed_out:
         raise UnusableError("the GPU driver did not answer within 120 s; look at the host's GPUs")
+    if ended.how() is not None:
+        raise UnusableError(f"asking torch for its GPUs failed: {ended.how()}")
+    if not ended.messages:
+        markers.warn("this torch is built for GPUs but sees none; measuring on the CPU")
     return [message["gpu"] for message in ended.messages]
 
 
@@ -80,7 +84,7 @@ def _send_gpus(send: worker.Send) -> None:
         send(
             {
                 "gpu": {
-                    "kind": "maca" if "metax" in name.lower() else "cuda",
+                    "kind": _gpu_kind(name),
                     "name": name,
                     "index": index,
                     "uuid": None if uuid is None else f"GPU-{str(uuid).removeprefix('GPU-')}",
@@ -99,6 +103,13 @@ def device_model(name: str, kind: str = "cuda") -> str:
 
 def _clean(name: str) -> str:
     return _OTHER.sub("_", name).strip("_.")
+
+
+def _gpu_kind(name: str) -> str:
+    # MetaX' torch calls its devices CUDA; the name or MetaX' own toolkit tells.
+    if "metax" in name.lower() or ("MACA_PATH" in os.environ and "nvidia" not in name.lower()):
+        return "maca"
+    return "cuda"
 
 
 def first_device_model() -> str:
