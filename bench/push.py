@@ -85,9 +85,8 @@ HOW = f"""{FILES} files of {FILE_SIZE // 1024} KiB of random bytes, to a host wi
 {ONE_WAY * 2000:g} ms (two network namespaces, sshd in one). The rows without a login start when the
 connection is authenticated: scp and rsync run over an established ControlMaster, each as a whole
 command; mxfleet has its connection and then hashes the folder, starts its agent there and pushes,
-every full push into an empty store. The rows with a login are the whole commands as typed (mxfleet's modules compiled, as after an
-installation). All
-rows take turns in every round."""
+every full push into an empty store. The rows with a login are the whole commands as typed, mxfleet
+with its modules compiled, as after an installation. All rows take turns in every round."""
 
 
 def _container(stack: ExitStack) -> tuple[Loopback | None, str]:

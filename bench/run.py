@@ -42,7 +42,8 @@ and as the command that one would type, `ssh {HOST} docker exec {CONTAINER} bash
 every time, both are timed from start to end as whole processes. From a tree: pushed before, the
 harness and its runner import torch. From a checkout: an established one, whose script imports
 nothing heavy. `mxfleet run` also checks the tree or checkout, brings records and CSV back and
-merges them; its modules are compiled, as after an installation. All rows take turns in every round, after one round that does not count."""
+merges them; its modules are compiled, as after an installation. All rows take turns in every round,
+after one round that does not count."""
 
 
 @dataclass(frozen=True)
