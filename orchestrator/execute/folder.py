@@ -7,6 +7,7 @@ pulled), ``configs/`` (what established checkouts had) and ``run-summary.json``.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -18,12 +19,20 @@ from typing import Any
 from orchestrator.errors import UsageError
 from orchestrator.events import Event, OutputLine
 
+_LONGEST_NAME = 120  # with a suffix well below what file systems take
 _UNSAFE = re.compile(r"[^A-Za-z0-9._@+:=-]+")
 
 
 def safe_name(text: str) -> str:
-    """``text`` as a file name; ``:`` stays, as in ``host:container``."""
-    return _UNSAFE.sub("_", text).lstrip(".") or "_"
+    """``text`` as a file name; ``:`` stays, as in ``host:container``.
+
+    A name that has to be changed gets a hash, so that different texts stay different.
+    """
+    plain = _UNSAFE.sub("_", text).lstrip(".")[:_LONGEST_NAME]
+    if plain == text and plain:
+        return plain
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{plain or '_'}-{digest[:8]}"
 
 
 class RunFolder:

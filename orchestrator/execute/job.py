@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from orchestrator.errors import MxfleetError
+from orchestrator.errors import MxfleetError, UsageError
 from orchestrator.events import JobStarted, OutputLine, Sink, StillRunning
 from orchestrator.execute.folder import RunFolder
 from orchestrator.execute.lines import LineSplitter
@@ -18,6 +20,17 @@ from orchestrator.transport.session import AgentSession, Request
 
 SILENCE_NOTICE = 8.0  # seconds without output after which a sign of life is given
 _STREAMS = {1: "stdout", 2: "stderr"}
+
+
+class _NotKeptError(UsageError):
+    """The run's folder cannot take in what came."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        super().__init__(
+            f"cannot keep what the job sends: {error.strerror}",
+            where=str(path),
+            hint="free some space there, then `mxfleet pull`",
+        )
 
 
 @dataclass
@@ -40,10 +53,16 @@ class Attempt:
     files: dict[str, int] = field(default_factory=dict)  # name and size of what came back
 
 
+def _write_all(stream: FileIO, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[stream.write(view) :]
+
+
 class _Output:
     """Takes spool bytes: raw into the log, lines to the sink."""
 
-    def __init__(self, job: PlannedJob, log: BinaryIO, sink: Sink) -> None:
+    def __init__(self, job: PlannedJob, log: FileIO, sink: Sink) -> None:
         self._job = job
         self._log = log
         self._sink = sink
@@ -53,9 +72,11 @@ class _Output:
 
     def feed(self, data: bytes) -> None:
         for stream, piece in self._parser.feed(data):
-            self._log.write(piece)
+            try:
+                _write_all(self._log, piece)
+            except OSError as error:
+                raise _NotKeptError(Path(str(self._log.name)), error) from None
             self._lines(stream, piece, final=False)
-        self._log.flush()
 
     def finish(self) -> None:
         for stream in self._splitters:
@@ -72,8 +93,9 @@ def run_job(session: AgentSession, job: PlannedJob, folder: RunFolder, sink: Sin
     """Run ``job`` to its end. Errors of the target end up in the attempt, not as exceptions."""
     began = time.monotonic()
     attempt = Attempt(job, folder.log(job.target.name, job.op, job.attempt))
-    with attempt.log.open("wb") as log:
+    with attempt.log.open("wb", buffering=0) as log:
         output = _Output(job, log, sink)
+        request: Request | None = None
         try:
             request = session.request("run", **job.spec)
             result = _receive(
@@ -84,6 +106,9 @@ def run_job(session: AgentSession, job: PlannedJob, folder: RunFolder, sink: Sin
                 lambda: sink(StillRunning(job.target.name, job.op, time.monotonic() - began)),
             )
             attempt.outcome = result["outcome"]
+        except _NotKeptError as error:
+            attempt.error = error
+            _give_up(session, request, job.job)
         except MxfleetError as error:
             attempt.error = error
         finally:
@@ -93,13 +118,21 @@ def run_job(session: AgentSession, job: PlannedJob, folder: RunFolder, sink: Sin
     return attempt
 
 
+def _give_up(session: AgentSession, request: Request | None, job: str) -> None:
+    """End a job whose output cannot be kept here; what it leaves there can be pulled later."""
+    with contextlib.suppress(MxfleetError):
+        session.request("stop", job=job)
+        if request is not None:
+            request.result()
+
+
 def fetch_job(session: AgentSession, job: PlannedJob, folder: RunFolder) -> Attempt:
     """Take in again what lies of a job on its target: output, records, CSV."""
     attempt = Attempt(job, folder.log(job.target.name, job.op, job.attempt))
     temporary = attempt.log.with_name(attempt.log.name + ".part")
     files = _Files(attempt, folder)
     try:
-        with temporary.open("wb") as log:
+        with temporary.open("wb", buffering=0) as log:
             output = _Output(job, log, lambda event: None)
             files.on_output = output.feed
             request = session.request("fetch", store=job.spec["store"], job=job.job)
@@ -165,7 +198,10 @@ class _Files:
             self._attempt.csv = path
         else:
             return
-        self._folder.write_bytes(path, bytes(self._data))
+        try:
+            self._folder.write_bytes(path, bytes(self._data))
+        except OSError as error:
+            raise _NotKeptError(path, error) from None
 
 
 def _receive(

@@ -69,7 +69,9 @@ def plan_run(
 ) -> Plan:
     """Plan every operator on every target, operators in the order given."""
     jobs = [
-        PlannedJob(target, op, _job_name(run, target, op), _spec(run, target, op, suite, tree, samples))
+        PlannedJob(
+            target, op, _job_name(run, target, op), _spec(run, target, op, suite, tree, samples)
+        )
         for target in targets
         for op in ops
     ]
@@ -86,10 +88,14 @@ def command_line(job: PlannedJob) -> str:
         steps.append(f'export PATH="$PATH":{shlex.quote(":".join(spec["path"]))}')
     if spec["ld_library_path"]:
         added = shlex.quote(":".join(spec["ld_library_path"]))
-        steps.append(f'export LD_LIBRARY_PATH="$LD_LIBRARY_PATH":{added}')
+        steps.append(f'export LD_LIBRARY_PATH="${{LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}}"{added}')
     variables = [shlex.quote(f"{name}={value}") for name, value in sorted(spec["env"].items())]
-    words = [shlex.quote(word.replace(mcoplib.JOB, f"<store>/jobs/{job.job}")) for word in spec["argv"]]
-    run = " ".join([*(["env", *variables] if variables else []), shlex.quote(spec["python"]), *words])
+    words = [
+        shlex.quote(word.replace(mcoplib.JOB, f"<store>/jobs/{job.job}")) for word in spec["argv"]
+    ]
+    run = " ".join(
+        [*(["env", *variables] if variables else []), shlex.quote(spec["python"]), *words]
+    )
     note = ""
     if spec.get("overlay"):
         note = f"  # in a private copy with {spec['overlay']['path']}: {spec['overlay']['values']}"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import os
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from itertools import chain
 
+from orchestrator.errors import MxfleetError, TreeError
 from orchestrator.inventory.model import Target
-from orchestrator.push.tree import Tree, contents, entry_rows, subset
+from orchestrator.push.tree import Tree, contents, entry_rows, excluded, subset
 from orchestrator.suites import mcoplib, whitelist
 from orchestrator.transport.agent.files import Entry
 from orchestrator.transport.session import AgentSession, Request
@@ -92,12 +93,19 @@ def push_in_place(
         texts=[mcoplib.SCRIPT],
     )
     chosen = list(answer["changed"])
-    removed = sorted(answer["only_there"]) if delete and not only else []
+    removed = []
+    if delete and not only:
+        # What a push never sends, editors' files for example, it does not delete either.
+        removed = sorted(
+            path
+            for path in answer["only_there"]
+            if not excluded(f"{mcoplib.SUBFOLDER}/{path}", tree.exclude)
+        )
     new = set(answer["new"])
     changes = [f"{'add' if i in new else 'update'} {part.entries[i].path}" for i in chosen]
     changes += [f"delete {path}" for path in removed]
     entries = [part.entries[index] for index in chosen]
-    data = list(contents(part, chosen))
+    front_door = b""
     expected: dict[str, str] = {}
     text = answer["texts"].get(mcoplib.SCRIPT)
     if text is not None:
@@ -105,11 +113,10 @@ def push_in_place(
         if names:
             changes.append(f"list {', '.join(names)} in {mcoplib.SCRIPT}")
             expected[mcoplib.SCRIPT] = hashlib.sha256(text.encode("utf-8")).hexdigest()
-            raw = grown.encode("utf-8")
-            digest = hashlib.sha256(raw).hexdigest()
-            entries.append(Entry(mcoplib.SCRIPT, 0o644, len(raw), digest, None))
-            data.append(raw)
-    size = sum(len(piece) for piece in data)
+            front_door = grown.encode("utf-8")
+            digest = hashlib.sha256(front_door).hexdigest()
+            entries.append(Entry(mcoplib.SCRIPT, 0o644, len(front_door), digest, None))
+    size = sum(entry.size for entry in entries)
     if dry_run or not (entries or removed):
         return Sent(workdir, len(entries), size, len(removed), tuple(changes))
     request = session.request(
@@ -119,7 +126,7 @@ def push_in_place(
         delete=removed,
         expected=expected,
     )
-    _stream(request, data, progress)
+    _stream(request, chain(contents(part, chosen), [front_door]), progress)
     request.result()
     return Sent(workdir, len(entries), size, len(removed), tuple(changes))
 
@@ -132,7 +139,7 @@ def _whitelisted(text: str, tree: Tree, part: Tree, where: str) -> tuple[str, li
     )
     if source is None:
         return text, []
-    suite = mcoplib.McoplibSuite(Path(os.path.dirname(source)))
+    suite = mcoplib.McoplibSuite(source.parent)
     pushed = {entry.path for entry in part.entries}
     there = set(whitelist.names(text, where))
     names = [
@@ -149,14 +156,21 @@ def _stream(request: Request, pieces: Iterable[bytes], progress: Progress | None
     packer = zlib.compressobj(3)
     waiting = bytearray()
     done = 0
-    for piece in pieces:
-        waiting += packer.compress(piece)
-        done += len(piece)
-        if len(waiting) >= _BATCH:
-            request.send(bytes(waiting))
-            waiting.clear()
+    try:
+        for piece in pieces:
+            waiting += packer.compress(piece)
+            done += len(piece)
+            if len(waiting) >= _BATCH:
+                request.send(bytes(waiting))
+                waiting.clear()
             if progress is not None:
                 progress(done)
-    waiting += packer.flush()
-    request.send(bytes(waiting))
+        waiting += packer.flush()
+        request.send(bytes(waiting))
+    except TreeError:
+        # The agent takes the unfinished half away once it hears that no more comes.
+        request.end()
+        with contextlib.suppress(MxfleetError):
+            request.result()
+        raise
     request.end()

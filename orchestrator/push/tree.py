@@ -10,9 +10,9 @@ import fnmatch
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from orchestrator.errors import TreeError
@@ -20,6 +20,8 @@ from orchestrator.transport.agent.files import Entry
 from orchestrator.transport.agent.trees import tree_hash
 
 Symlinks = Literal["keep", "follow", "refuse"]
+_PIECE = 1 << 20
+_MOST_LINKS = 40  # on the way to a file, as the kernel has it
 
 # Neither hashed nor sent: results, caches, editors' and version control's leavings.
 ALWAYS_EXCLUDED = (
@@ -46,10 +48,14 @@ ALWAYS_EXCLUDED = (
 
 @dataclass(frozen=True)
 class Tree:
-    """Files to push: ``entries`` in order, and where each one's content lies on this machine."""
+    """Files to push: ``entries`` in order, and where each one's content lies on this machine.
+
+    ``exclude`` holds the patterns of what was left out: a push neither sends nor deletes that.
+    """
 
     entries: tuple[Entry, ...]
     sources: tuple[Path, ...]
+    exclude: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -61,20 +67,28 @@ class Tree:
         """Bytes of all contents."""
         return sum(entry.size for entry in self.entries)
 
-    def content(self, index: int) -> bytes:
-        """The bytes of an entry, checked against its hash: a file that changed since is an error."""
+    def content(self, index: int) -> Iterator[bytes]:
+        """The bytes of an entry in pieces; a file that changed since is an error."""
         entry, source = self.entries[index], self.sources[index]
-        data = source.read_bytes()
-        if hashlib.sha256(data).hexdigest() != entry.sha256:
+        digest, missing = hashlib.sha256(), entry.size
+        try:
+            with source.open("rb") as stream:
+                # One byte more than expected, to see whether it grew.
+                while data := stream.read(min(_PIECE, missing + 1)):
+                    digest.update(data)
+                    missing -= len(data)
+                    if missing < 0:
+                        break
+                    yield data
+        except OSError as error:
+            raise _unreadable(source, error) from None
+        if missing or digest.hexdigest() != entry.sha256:
             raise TreeError(
                 "the file changed while it was pushed", where=str(source), hint="push again"
             )
-        return data
 
 
-def build(
-    folder: Path, *, exclude: Sequence[str] = (), symlinks: Symlinks = "keep"
-) -> Tree:
+def build(folder: Path, *, exclude: Sequence[str] = (), symlinks: Symlinks = "keep") -> Tree:
     """Collect the tree of a working folder.
 
     ``exclude`` adds glob patterns, matched against each name and against the path relative to the
@@ -95,7 +109,74 @@ def build(
         for path in sorted(env.glob("*.sh")):
             collector.add(path)
     found = sorted(collector.found, key=lambda pair: os.fsencode(pair[0].path))
-    return Tree(tuple(entry for entry, _ in found), tuple(source for _, source in found))
+    tree = Tree(
+        tuple(entry for entry, _ in found),
+        tuple(source for _, source in found),
+        collector.exclude,
+    )
+    _check_links(tree)
+    return tree
+
+
+def excluded(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a path, or a folder on the way to it, matches one of ``patterns``.
+
+    The first part (``benchmark``, ``env``) is not up for exclusion.
+    """
+    parts = name.split("/")
+    return any(
+        fnmatch.fnmatchcase(parts[last], pattern.rstrip("/"))
+        or fnmatch.fnmatchcase("/".join(parts[: last + 1]), pattern.rstrip("/"))
+        for last in range(1, len(parts))
+        for pattern in patterns
+    )
+
+
+def _check_links(tree: Tree) -> None:
+    """Raise unless every link leads to something that is pushed as well."""
+    links = {entry.path: entry.link for entry in tree.entries if entry.link is not None}
+    files = {entry.path for entry in tree.entries if entry.link is None}
+    folders = {str(parent) for path in files for parent in PurePosixPath(path).parents}
+    for entry, source in zip(tree.entries, tree.sources, strict=True):
+        if entry.link is None:
+            continue
+        landing = _follow(entry.path, links)
+        if landing is None:
+            raise TreeError("a symbolic link to itself", where=str(source), hint="remove it")
+        if landing not in files and landing not in folders:
+            raise TreeError(
+                f"a symbolic link leads to {entry.link}, which is not pushed",
+                where=str(source),
+                hint="remove it, or set `push: {symlinks: follow}` in the inventory",
+            )
+
+
+def _follow(path: str, links: Mapping[str, str]) -> str | None:
+    """Where ``path`` ends up within the tree, links on the way resolved; None for a loop."""
+    todo, hops = path.split("/")[::-1], 0
+    done: list[str] = []
+    while todo:
+        part = todo.pop()
+        if part == "..":
+            if not done:
+                return ".."
+            done.pop()
+        elif part not in ("", "."):
+            done.append(part)
+            link = links.get("/".join(done))
+            if link is not None:
+                hops += 1
+                if hops > _MOST_LINKS:
+                    return None
+                done.pop()
+                todo += link.split("/")[::-1]
+    return "/".join(done)
+
+
+def _unreadable(path: Path, error: OSError) -> TreeError:
+    return TreeError(
+        f"cannot be read: {error.strerror}", where=str(path), hint="check its permissions"
+    )
 
 
 def subset(tree: Tree, folders: Sequence[str], only: Sequence[str]) -> Tree:
@@ -106,11 +187,13 @@ def subset(tree: Tree, folders: Sequence[str], only: Sequence[str]) -> Tree:
     pairs = []
     for entry, source in zip(tree.entries, tree.sources, strict=True):
         path = entry.path.removeprefix("benchmark/")
-        if path == entry.path or path.split("/")[0] not in folders:
+        if path == entry.path or not any(path.startswith(f"{folder}/") for folder in folders):
             continue
         if not only or any(_selects(pattern, path) for pattern in only):
             pairs.append((entry._replace(path=path), source))
-    return Tree(tuple(entry for entry, _ in pairs), tuple(source for _, source in pairs))
+    return Tree(
+        tuple(entry for entry, _ in pairs), tuple(source for _, source in pairs), tree.exclude
+    )
 
 
 def _selects(pattern: str, path: str) -> bool:
@@ -119,7 +202,7 @@ def _selects(pattern: str, path: str) -> bool:
 
 
 class _Collector:
-    def __init__(self, root: Path, exclude: Sequence[str], symlinks: Symlinks) -> None:
+    def __init__(self, root: Path, exclude: tuple[str, ...], symlinks: Symlinks) -> None:
         self.root = root
         self.exclude = exclude
         self.symlinks = symlinks
@@ -132,9 +215,7 @@ class _Collector:
             status = folder.stat()
             children = sorted(folder.iterdir())
         except OSError as error:
-            raise TreeError(
-                f"cannot be read: {error.strerror}", where=str(folder), hint="check permissions"
-            ) from None
+            raise _unreadable(folder, error) from None
         identity = (status.st_dev, status.st_ino)
         if identity in self._open:
             raise TreeError("a symbolic link leads back up", where=str(folder), hint="remove it")
@@ -145,7 +226,7 @@ class _Collector:
 
     def add(self, path: Path, name: str | None = None) -> None:
         name = name or path.relative_to(self.root).as_posix()
-        if self._excluded(name):
+        if excluded(name, self.exclude):
             return
         try:
             status = path.lstat()
@@ -160,27 +241,23 @@ class _Collector:
                     "neither a file, a folder nor a link", where=str(path), hint="remove it"
                 )
         except OSError as error:
-            raise TreeError(
-                f"cannot be read: {error.strerror}", where=str(path), hint="check its permissions"
-            ) from None
-
-    def _excluded(self, name: str) -> bool:
-        last = name.rsplit("/", 1)[-1]
-        return any(
-            fnmatch.fnmatchcase(last, pattern) or fnmatch.fnmatchcase(name, pattern.rstrip("/"))
-            for pattern in self.exclude
-        )
+            raise _unreadable(path, error) from None
 
     def _add_file(self, path: Path, name: str) -> None:
-        data = path.read_bytes()
         mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
-        digest = hashlib.sha256(data).hexdigest()
-        self.found.append((Entry(name, mode, len(data), digest, None), path))
+        digest, size = hashlib.sha256(), 0
+        with path.open("rb") as stream:
+            while data := stream.read(_PIECE):
+                digest.update(data)
+                size += len(data)
+        self.found.append((Entry(name, mode, size, digest.hexdigest(), None), path))
 
     def _add_link(self, path: Path, name: str) -> None:
         if self.symlinks == "refuse":
             raise TreeError(
-                "is a symbolic link", where=str(path), hint="push.symlinks in the inventory is refuse"
+                "is a symbolic link",
+                where=str(path),
+                hint="push.symlinks in the inventory is refuse",
             )
         if self.symlinks == "follow":
             if path.is_dir():
@@ -190,10 +267,10 @@ class _Collector:
             else:
                 raise TreeError("a dangling symbolic link", where=str(path), hint="remove it")
             return
-        target = os.readlink(path)
-        landing = os.path.normpath(os.path.join(os.path.dirname(name), target))
-        inside = not os.path.isabs(target) and landing.split("/")[0] in ("benchmark", "env")
-        if not inside:
+        target = str(path.readlink())
+        landing = _follow(f"{name.rpartition('/')[0]}/{target}", {})
+        inside = landing is not None and landing.split("/")[0] in ("benchmark", "env")
+        if target.startswith("/") or not inside:
             raise TreeError(
                 f"a symbolic link leads out of the tree to {target}",
                 where=str(path),
@@ -212,4 +289,4 @@ def contents(tree: Tree, indices: Sequence[int]) -> Iterator[bytes]:
     """The contents of some entries one after the other; links have none."""
     for index in indices:
         if tree.entries[index].link is None:
-            yield tree.content(index)
+            yield from tree.content(index)

@@ -23,6 +23,7 @@ SCRIPT = "mcoplib_mxbenchmark_ops.py"
 SYNC_FOLDERS = ("config", "runners")
 SUBFOLDER = "benchmark"  # of a pushed tree: where jobs run
 BASE_CLASS = "OpBenchmarkBase"
+WRAPPER = "mcoplib_mxbenchmark_op_wrapper"
 # What the agent replaces by the job's own folder.
 JOB = "@JOB@"
 
@@ -75,6 +76,8 @@ class McoplibSuite:
         text = read_text(path)
         try:
             value = json.loads(text)
+        except RecursionError:
+            raise TreeError("nested too deeply", where=f"{path}:1", hint="fix it") from None
         except json.JSONDecodeError as error:
             raise TreeError(
                 f"broken JSON: {error.msg}",
@@ -93,21 +96,12 @@ class McoplibSuite:
                 where=str(path),
                 hint=_near(path.name, _names(path.parent, "*_runners.py"), "write it"),
             )
-        try:
-            module = ast.parse(read_text(path))
-        except SyntaxError as error:
-            raise TreeError(
-                f"syntax error: {error.msg}",
-                where=f"{path}:{error.lineno}",
-                hint="fix the runner",
-            ) from None
-        except ValueError as error:
-            raise TreeError(f"not Python: {error}", where=f"{path}:1", hint="fix it") from None
-        if not any(isinstance(n, ast.ClassDef) and n.bases for n in ast.walk(module)):
+        module = whitelist.parse(read_text(path), str(path))
+        if not _derives(module):
             raise TreeError(
                 f"the runner defines no subclass of {BASE_CLASS}",
                 where=f"{path}:1",
-                hint=f"derive its class from {BASE_CLASS} of mcoplib_mxbenchmark_op_wrapper",
+                hint=f"derive its class from {BASE_CLASS} of {WRAPPER}",
             )
 
     def command(self, op: str, *, samples: int | None, established: bool) -> list[str]:
@@ -123,6 +117,25 @@ class McoplibSuite:
             if samples is not None:
                 words += ["--set", f"samples={samples}"]
         return words
+
+
+def _derives(module: ast.Module) -> bool:
+    """Whether a class of the module derives from the base class, directly or through another.
+
+    A base that comes from another module of the suite gets the benefit of the doubt.
+    """
+    good = {BASE_CLASS}
+    for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            theirs = "mxbenchmark" in node.module
+            good |= {a.asname or a.name for a in node.names if theirs or a.name == BASE_CLASS}
+    classes = [node for node in ast.walk(module) if isinstance(node, ast.ClassDef)]
+    return any(
+        (isinstance(base, ast.Name) and base.id in good)
+        or (isinstance(base, ast.Attribute) and base.attr == BASE_CLASS)
+        for found in classes
+        for base in found.bases
+    )
 
 
 def read_text(path: Path) -> str:

@@ -13,15 +13,27 @@ from collections.abc import Iterable
 from orchestrator.errors import TreeError
 
 NAME = "SUPPORTED_OPERATORS"
+# Lines as Python counts them: a form feed or U+2028 ends none.
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+
+
+def parse(source: str, where: str) -> ast.Module:
+    """Parse a Python file of the tree; ``where`` is its path for errors."""
+    try:
+        # A byte order mark is no part of the text.
+        return ast.parse(source.removeprefix("\ufeff"))
+    except SyntaxError as error:
+        raise TreeError(
+            f"syntax error: {error.msg}", where=f"{where}:{error.lineno or 1}", hint="fix it"
+        ) from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        # NUL bytes, or nested without end.
+        reason = str(error) or type(error).__name__
+        raise TreeError(f"not Python: {reason}", where=f"{where}:1", hint="fix it") from None
 
 
 def _literal(source: str, where: str) -> ast.List:
-    try:
-        module = ast.parse(source)
-    except SyntaxError as error:
-        raise TreeError(
-            f"syntax error: {error.msg}", where=f"{where}:{error.lineno}", hint="fix the script"
-        ) from None
+    module = parse(source, where)
     for node in module.body:
         targets = node.targets if isinstance(node, ast.Assign) else []
         if isinstance(node, ast.AnnAssign):
@@ -48,8 +60,11 @@ def names(source: str, where: str) -> list[str]:
 
 
 def add(source: str, new: Iterable[str], where: str) -> str:
-    """Return ``source`` with the operators ``new`` in its list, each where the alphabet wants it."""
-    for name in sorted(set(new)):
+    """Return ``source`` with the operators ``new`` in its list, each where the alphabet wants it.
+
+    Raises ``TreeError`` when the list is written in a way that cannot be added to safely.
+    """
+    for name in sorted(set(new) - set(names(source, where))):
         source = _add_one(source, name, where)
     return source
 
@@ -57,44 +72,61 @@ def add(source: str, new: Iterable[str], where: str) -> str:
 def _add_one(source: str, name: str, where: str) -> str:
     literal = _literal(source, where)
     there = names(source, where)
-    if name in there:
-        return source
-    lines = source.splitlines(keepends=True)
-    end = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
-    elements = literal.elts
-    after = next((e for e in elements if isinstance(e, ast.Constant) and str(e.value) > name), None)
-    one_a_line = len({e.lineno for e in elements}) == len(elements) and (
-        not elements or elements[0].lineno != literal.lineno
-    )
-    quote = _quote(lines, elements)
-    if not elements or not one_a_line:
-        return _into_line(lines, literal, after, f"{quote}{name}{quote}")
-    indent = re.match(r"\s*", lines[elements[-1].lineno - 1])
-    fresh = f"{indent.group(0) if indent else '    '}{quote}{name}{quote},{end}"
-    if after is not None:
-        lines.insert(after.lineno - 1, fresh)
-        return "".join(lines)
-    last = elements[-1]
-    assert last.end_lineno is not None and last.end_col_offset is not None
-    row = last.end_lineno - 1
-    raw = lines[row].encode("utf-8")
-    tail = raw[last.end_col_offset :]
-    if not tail.lstrip().startswith(b","):
-        lines[row] = (raw[: last.end_col_offset] + b"," + tail).decode("utf-8")
-    lines.insert(row + 1, fresh)
-    return "".join(lines)
+    index = next((i for i, known in enumerate(there) if known > name), len(there))
+    lines = _LINE.findall(source)
+    word = _quoted(name, lines, literal.elts)
+    if _one_a_line(literal):
+        _own_line(lines, literal.elts, index, word)
+    else:
+        _into_line(lines, literal, index, word)
+    grown = "".join(lines)
+    # The proof of the edit: nothing but the name is new.
+    expected = [*there[:index], name, *there[index:]]
+    try:
+        safe = names(grown, where) == expected
+    except TreeError:
+        safe = False
+    if not safe:
+        raise TreeError(
+            f"cannot add {name!r} to {NAME}",
+            where=f"{where}:{literal.lineno}",
+            hint="add it there by hand",
+        )
+    return grown
 
 
-def _quote(lines: list[str], elements: list[ast.expr]) -> str:
-    if not elements:
-        return '"'
-    raw = lines[elements[0].lineno - 1].encode("utf-8")
-    return "'" if raw[elements[0].col_offset : elements[0].col_offset + 1] == b"'" else '"'
+def _one_a_line(literal: ast.List) -> bool:
+    rows = [e.lineno for e in literal.elts]
+    own_rows = len(set(rows)) == len(rows) and all(e.end_lineno == e.lineno for e in literal.elts)
+    return bool(rows) and own_rows and rows[0] != literal.lineno and rows[-1] != literal.end_lineno
 
 
-def _into_line(lines: list[str], literal: ast.List, after: ast.expr | None, word: str) -> str:
+def _quoted(name: str, lines: list[str], elements: list[ast.expr]) -> str:
+    if elements:
+        raw = lines[elements[0].lineno - 1].encode("utf-8")
+        if raw[elements[0].col_offset : elements[0].col_offset + 1] == b"'":
+            return f"'{name}'"
+    return f'"{name}"'
+
+
+def _own_line(lines: list[str], elements: list[ast.expr], index: int, word: str) -> None:
+    near = elements[min(index, len(elements) - 1)].lineno - 1
+    indent = lines[near][: len(lines[near]) - len(lines[near].lstrip())]
+    end = lines[near][len(lines[near].rstrip("\r\n")) :]
+    if index < len(elements):
+        lines.insert(near, f"{indent}{word},{end}")
+        return
+    column = elements[-1].end_col_offset
+    raw = lines[near].encode("utf-8")
+    if not raw[column:].lstrip().startswith(b","):
+        lines[near] = (raw[:column] + b"," + raw[column:]).decode("utf-8")
+    lines.insert(near + 1, f"{indent}{word},{end}")
+
+
+def _into_line(lines: list[str], literal: ast.List, index: int, word: str) -> None:
     """Insert into a list that has several operators a line, or none."""
-    if after is not None:
+    if index < len(literal.elts):
+        after = literal.elts[index]
         row, column, text = after.lineno - 1, after.col_offset, f"{word}, "
     elif literal.elts:
         last = literal.elts[-1]
@@ -104,4 +136,3 @@ def _into_line(lines: list[str], literal: ast.List, after: ast.expr | None, word
         row, column, text = literal.lineno - 1, literal.col_offset + 1, word
     raw = lines[row].encode("utf-8")
     lines[row] = (raw[:column] + text.encode("utf-8") + raw[column:]).decode("utf-8")
-    return "".join(lines)

@@ -75,14 +75,16 @@ class SpoolParser(object):
 
     def feed(self, data: bytes) -> Iterator[Tuple[int, bytes]]:
         self._buffer += data
-        while self._buffer:
+        buffer, at = self._buffer, 0
+        while at < len(buffer):
             if not self._missing:
-                if len(self._buffer) < CHUNK_HEADER.size:
-                    return
-                self._stream, self._missing = CHUNK_HEADER.unpack_from(self._buffer)
-                self._buffer = self._buffer[CHUNK_HEADER.size :]
+                if len(buffer) - at < CHUNK_HEADER.size:
+                    break
+                self._stream, self._missing = CHUNK_HEADER.unpack_from(buffer, at)
+                at += CHUNK_HEADER.size
                 continue
-            piece = self._buffer[: self._missing]
-            self._buffer = self._buffer[len(piece) :]
+            piece = buffer[at : at + self._missing]
+            at += len(piece)
             self._missing -= len(piece)
             yield self._stream, piece
+        self._buffer = buffer[at:]
