@@ -26,7 +26,7 @@ from orchestrator.transport.quote import quote
 from orchestrator.transport.ssh_dial import PACER, TRIES, Deadline, pauses
 from orchestrator.transport.ssh_resolve import ask, is_strict, refuse_remote_command, ssh_arguments
 
-_IDLE = 3600  # seconds that the master stays without a session
+_IDLE = 600  # seconds that the master stays without a session
 
 _DROPPED = "the server closes the connection at once"
 
