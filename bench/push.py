@@ -47,7 +47,7 @@ def measure(rounds: int) -> Report:
         environment: dict[str, str] = {}
         if fleet is not None:
             environment["DOCKER_HOST"] = fleet.docker_host
-            stack.callback(_docker, fleet, "exec", CONTAINER, "rm", "-rf", str(base))
+            stack.callback(fleet.forget, base)
         _fill(base / "work" / "benchmark")
         (base / "far").mkdir()
         network = stack.enter_context(delayed_network(ONE_WAY))
@@ -95,11 +95,6 @@ def _container(stack: ExitStack) -> tuple[Loopback | None, str]:
         return stack.enter_context(loopback_fleet()), ""
     except Skip as reason:
         return None, f"not measured, the push into a container: {reason}"
-
-
-def _docker(fleet: Loopback, *words: str) -> None:
-    command = ["docker", "-H", fleet.docker_host, *words]
-    subprocess.run(command, capture_output=True, check=False)
 
 
 def _fill(benchmark: Path) -> None:

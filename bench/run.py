@@ -126,8 +126,8 @@ def _lay_out(fleet: Loopback, base: Path, stack: ExitStack) -> list[Case]:
     shutil.copytree(work / "env", outside / "env", ignore=shutil.ignore_patterns("loopback"))
 
     # The folder for the container's files has the name of ours, and goes with it.
-    stack.callback(_in_container, fleet, "rm", "-rf", str(base))
-    _in_container(fleet, "mkdir", str(base))
+    stack.callback(fleet.forget, base)
+    fleet.in_container("mkdir", str(base))
     inside = f"/share/{base.name}/benchmark"
     tree = _inventory(fleet, work / "tree.yaml", {"store": f"{base}/store"})
     established = _inventory(
@@ -171,11 +171,6 @@ def _plain_command(fleet: Loopback, case: Case, table: str) -> list[str]:
     )
     inside = shlex.join(["docker", "exec", CONTAINER, "bash", "-c", script])
     return ["ssh", "-T", "-F", str(fleet.ssh_config), "-o", "BatchMode=yes", HOST, inside]
-
-
-def _in_container(fleet: Loopback, *words: str) -> None:
-    command = ["docker", "-H", fleet.docker_host, "exec", CONTAINER, *words]
-    subprocess.run(command, capture_output=True, check=False)
 
 
 def _timed(command: Sequence[str], environment: Mapping[str, str]) -> float:

@@ -16,6 +16,12 @@ ROOT = Path(__file__).resolve().parents[2]
 CONTAINER = "vllm-dsv4"
 HOST = "loop1"  # logs in as root
 _SCRIPT = ROOT / "env" / "loopback" / "fleet.py"
+_FORGET = """
+for process in /proc/[0-9]*; do
+  case "$(readlink "$process/cwd")" in *"/$1"/*) kill -KILL "${process#/proc/}";; esac
+done
+rm -rf "$0"
+"""
 _UNFIT = 3  # exit code of fleet.py: this machine cannot carry a fleet
 
 
@@ -46,6 +52,18 @@ class Loopback:
     def docker_host(self) -> str:
         """Where the host's engine listens."""
         return f"unix://{self.state}/hosts/{HOST}/docker.sock"
+
+    def in_container(self, *words: str) -> None:
+        """Run a command in the host's container, past ssh."""
+        command = ["docker", "-H", self.docker_host, "exec", CONTAINER, *words]
+        subprocess.run(command, capture_output=True, check=False)
+
+    def forget(self, folder: Path) -> None:
+        """Remove ``folder`` in the container, and first end what runs in a folder of its name.
+
+        A command whose ssh is gone runs on, and would make its files again.
+        """
+        self.in_container("sh", "-c", _FORGET, str(folder), folder.name)
 
 
 @contextmanager
