@@ -6,6 +6,7 @@ and second factors asked for once.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import re
@@ -190,6 +191,7 @@ class OpensshConnection:
                 return
             self._closed = True
             pipes = list(self._pipes)
+        atexit.unregister(self.close)
         for pipe in pipes:
             with contextlib.suppress(OSError):
                 pipe.close()
@@ -222,6 +224,8 @@ def connect_openssh(endpoint: Endpoint) -> OpensshConnection:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+    # The master is a process of its own and would outlive a program that forgot it.
+    atexit.register(connection.close)
     return connection
 
 
