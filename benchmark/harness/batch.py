@@ -7,7 +7,6 @@ an operator without a result is named for what it is and never taken for a succe
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import signal
@@ -197,12 +196,18 @@ def _measure(command: Sequence[str], records: Path, limit: float) -> Result:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Leave nothing of the operator's process group alive."""
+    """Leave nothing of the operator's process group alive: the next one needs the machine."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        deadline = time.monotonic() + GRACE
+        try:
             os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE)
+            while time.monotonic() < deadline:
+                process.poll()
+                os.killpg(process.pid, 0)
+                time.sleep(0.02)
+        except (ProcessLookupError, PermissionError):  # macOS: not permitted on a dead one
+            break
+    process.poll()
 
 
 def _keep(own: Path, records: Path) -> list[dict[str, Any]]:
