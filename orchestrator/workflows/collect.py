@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,13 +13,13 @@ from orchestrator.execute.folder import RunFolder
 from orchestrator.execute.job import Attempt
 from orchestrator.plan.jobs import Plan, PlannedJob
 from orchestrator.records import Record, Status
-from orchestrator.transport.session import AgentSession
 from orchestrator.workflows.fleet import Fleet
 from orchestrator.workflows.interpret import Verdict, interpret
 from orchestrator.workflows.prepare import Configs
 from orchestrator.workflows.push import Failures
 
 STOP_SECONDS = 15.0
+ASK_AGAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,19 @@ class Collector:
 
     def __init__(self, plan: Plan, folder: RunFolder, sink: Sink) -> None:
         self.plan = plan
-        self.stopping = threading.Event()
         self._folder = folder
         self._sink = sink
+        self._stopping = False
+        self._begun: set[str] = set()
         self._done: dict[str, Done] = {}
         self._lock = threading.Lock()
+
+    def begin(self, job: PlannedJob) -> bool:
+        """Whether ``job`` may start; from then on ``stop`` waits for its attempt."""
+        with self._lock:
+            if not self._stopping:
+                self._begun.add(job.job)
+            return not self._stopping
 
     def take(self, attempt: Attempt, configs: Configs) -> Done:
         """Judge an attempt, keep its records, tell the sink."""
@@ -77,20 +84,22 @@ class Collector:
 
     def stop(self, fleet: Fleet) -> None:
         """End what runs, orderly: what was measured until now comes back with it."""
-        self.stopping.set()
+        with self._lock:
+            self._stopping = True
         deadline = time.monotonic() + STOP_SECONDS
-        for job in self.plan.jobs:
-            session = fleet.sessions().get(job.target.name)
-            if session is not None and job.job not in self._done:
-                with suppress(TargetError):  # a lost link: its agent ends the job by itself
-                    session.request("stop", job=job.job)
-        while time.monotonic() < deadline and self._running(fleet.sessions()):
-            time.sleep(0.1)
+        asked = 0.0
+        while (running := self._running()) and time.monotonic() < deadline:
+            if time.monotonic() - asked > ASK_AGAIN_SECONDS:
+                # Again, because a job that was just beginning may not have been there to be ended.
+                asked = time.monotonic()
+                for job in running:
+                    _ask_to_stop(fleet, job)
+            time.sleep(0.05)
 
-    def _running(self, sessions: Mapping[str, AgentSession]) -> bool:
-        return any(
-            job.target.name in sessions and job.job not in self._done for job in self.plan.jobs
-        )
+    def _running(self) -> list[PlannedJob]:
+        with self._lock:
+            names = self._begun - self._done.keys()
+        return [job for job in self.plan.jobs if job.job in names]
 
     def fill_up(self, failures: Failures, interrupted: bool) -> None:
         """Give every job without a verdict one that says why it was not run."""
@@ -118,6 +127,13 @@ class Collector:
         order = {op: i for i, op in enumerate(dict.fromkeys(job.op for job in self.plan.jobs))}
         finished = sorted(self.done(), key=lambda done: order[done.job.op])
         return [row_of(record, done) for done in finished for record in done.verdict.records]
+
+
+def _ask_to_stop(fleet: Fleet, job: PlannedJob) -> None:
+    session = fleet.sessions().get(job.target.name)
+    if session is not None:
+        with suppress(TargetError):  # a lost link: its agent ends the job by itself
+            session.request("stop", job=job.job)
 
 
 def row_of(record: Record, done: Done) -> Row:

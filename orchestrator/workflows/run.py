@@ -61,7 +61,7 @@ def run(
                 configs = prepare(session, target, tree, ops, sink)
                 folder.write_configs(target.name, configs)
             for job in plan.jobs:
-                if job.target.name == target.name and not collector.stopping.is_set():
+                if job.target.name == target.name and collector.begin(job):
                     with sink.doing(f"running {job.op}", target.name):
                         attempt = run_job(session, job, folder, sink)
                     verdict = collector.take(attempt, configs).verdict
