@@ -92,7 +92,7 @@ def interpret(
 
 
 def _early_end(attempt: Attempt) -> tuple[Status, ExitCode, str] | None:
-    """How the job was ended by anything but its command, None when it ended by itself."""
+    """What came before its command's own end, None when it ended by itself and was heard whole."""
     if attempt.error is not None:
         return Status.NOT_RUN, attempt.error.code, _sentence(attempt.error)
     outcome = attempt.outcome
@@ -111,6 +111,9 @@ def _early_end(attempt: Attempt) -> tuple[Status, ExitCode, str] | None:
         return Status.NOT_RUN, ExitCode.INTERRUPTED, f"stopped on request{more}"
     if ended == "lost":
         return Status.NOT_RUN, ExitCode.TARGET, f"ended because the link was lost{more}"
+    if outcome.get("output_lost"):
+        # Markers, or the reason of a failure, may have been in what was not kept.
+        return Status.ERROR, ExitCode.FAILED, outcome["output_lost"]
     return None
 
 
