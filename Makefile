@@ -55,8 +55,9 @@ test: lint ## lint, unit tests, fleet tests
 	exit $$code
 
 bench: setup ## speed beside scp, rsync and plain ssh; writes docs/measured/
-	@code=0; for table in push run; do $(AS_ROOT) $(BIN)/python bench/$$table.py || code=1; done; \
-	exit $$code
+	@code=0; for table in push run; do \
+	  $(AS_ROOT) $(BIN)/python bench/$$table.py || code=$$?; test $$code -ne 130 || break; \
+	done; exit $$code
 
 fleet-up: setup ## two hosts with sshd and Docker on this machine; prints their inventory
 	@$(AS_ROOT) $(FLEET) up 2
