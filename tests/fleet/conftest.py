@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from .checkout import Site, laid_out
 from .workbench import Bench, workbench
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -162,6 +163,13 @@ def fleet() -> Iterator[LoopbackFleet]:
 def bench(fleet: LoopbackFleet, tmp_path: Path) -> Iterator[Bench]:
     """A working folder with the quick suite and the fleet's inventory."""
     with workbench(fleet, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def site(fleet: LoopbackFleet, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+    """Established checkouts: "share" (default) in a mounted folder, "inside" in the container."""
+    with laid_out(fleet, tmp_path, shared=getattr(request, "param", "share") == "share") as made:
         yield made
 
 

@@ -1,103 +1,21 @@
 """An established checkout: synced in place, run by its own scripts, judged by rows and markers.
 
-The checkout below `established/` knows nothing of mxfleet. It lies in a folder of the host that
-the container has mounted (owned by the ordinary login there), or only inside the container.
+What the checkout is, and where it lies: `checkout.py`.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import secrets
 import shutil
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from .conftest import LoopbackFleet
-from .workbench import HERE, Bench, snapshot, workbench
+from .checkout import OLD_ROWS, SCRIPT, Site, everywhere
+from .workbench import Bench, snapshot
 
-CHECKOUT = HERE / "established"
 HOSTS = ("loop1", "loop2")
-SCRIPT = "mcoplib_mxbenchmark_ops.py"
-OLD_ROWS = "op_name,Device\nsomething,0\n"
-# Where on the host's side a fresh checkout differs from ours: somebody works there.
-THEIRS = '    "est_axpy",  # tuned by hand\n'
-
-
-@dataclass
-class Site:
-    """The checkout on both hosts; paths are those in the container."""
-
-    bench: Bench
-    parent: str
-    shared: bool
-
-    @property
-    def workdir(self) -> str:
-        return f"{self.parent}/benchmark"
-
-    def files(self, host: str) -> dict[str, str]:
-        """Every file of the checkout with owner, mode and hash; without what locking leaves."""
-        listing = self.bench.fleet.in_container(
-            host,
-            *("find", self.parent, "-type", "f", "-not", "-name", ".mxfleet-lock"),
-            *("-printf", "%U:%G %m ", "-exec", "sha256sum", "{}", ";"),
-        ).stdout.decode()
-        rows = [line.split() for line in listing.splitlines()]
-        return {
-            path.removeprefix(f"{self.parent}/"): f"{owner} {mode} {digest[:12]}"
-            for owner, mode, digest, path in rows
-        }
-
-    def read(self, host: str, name: str) -> str:
-        path = f"{self.workdir}/{name}"
-        return self.bench.fleet.in_container(host, "cat", path).stdout.decode()
-
-    def write(self, host: str, name: str, text: str) -> None:
-        path = f"{self.workdir}/{name}"
-        self.bench.fleet.in_container(host, "tee", path, input=text.encode())
-
-
-def lay_out(fleet: LoopbackFleet, host: str, parent: str, shared: bool) -> None:
-    """Put a fresh checkout on a host, with results and an edit that are the host's own."""
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made) / Path(parent).name
-        shutil.copytree(CHECKOUT, folder)
-        statistics = folder / "benchmark" / "statistics"
-        statistics.mkdir()
-        (statistics / "mcoplib_ops_performance_C500.csv").write_text(OLD_ROWS)
-        script = folder / "benchmark" / SCRIPT
-        script.write_text(script.read_text().replace('    "est_axpy",\n', THEIRS))
-        (folder / "benchmark" / "config" / "est_axpy.json").chmod(0o664)
-        if not shared:
-            fleet.docker(host, "cp", str(folder), f"{fleet.container}:{Path(parent).parent}")
-            return
-        place = fleet.share(host) / Path(parent).relative_to("/share")
-        shutil.copytree(folder, place)
-        for path in (place, *place.rglob("*")):
-            shutil.chown(path, fleet.user, fleet.user)
-
-
-everywhere = pytest.mark.parametrize("site", ["share", "inside"], indirect=True)
-
-
-@pytest.fixture
-def site(fleet: LoopbackFleet, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    shared = getattr(request, "param", "share") == "share"
-    parent = f"{'/share' if shared else '/opt'}/ops-{secrets.token_hex(4)}"
-    with workbench(fleet, tmp_path, suite=CHECKOUT) as bench:
-        bench.inventory(workdir=f"{parent}/benchmark")
-        try:
-            for host in HOSTS:
-                lay_out(fleet, host, parent, shared)
-            yield Site(bench, parent, shared)
-        finally:
-            for host in HOSTS:
-                fleet.in_container(host, "rm", "-rf", parent, check=False)
 
 
 def add_operator(bench: Bench, name: str, length: int = 500) -> None:

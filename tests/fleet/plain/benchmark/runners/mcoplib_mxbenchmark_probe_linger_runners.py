@@ -25,6 +25,9 @@ class Runner(OpBenchmarkBase):
             subprocess.Popen(["sleep", nap])
             subprocess.Popen(["sleep", nap], start_new_session=True)
             subprocess.run(["setsid", "--fork", "sleep", nap], check=True)  # a daemon
+            subprocess.run(
+                ["env", "--ignore-environment", "setsid", "--fork", "sleep", nap], check=True
+            )
         for size in self.config["sizes"]:
             records.measured(size, self.config["samples"])
             print(f"measured {size}")
