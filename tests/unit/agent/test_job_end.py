@@ -1,0 +1,221 @@
+"""Nothing that a job starts outlives it, whatever it does to hide and whoever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from agent_kit import SPAWN, Agents, Jobs, Ran, receive, until
+
+from orchestrator.transport.session import AgentSession
+
+# Every way to get away that we know of; each leaves a process that carries the mark.
+ESCAPES = {
+    "child": "sleeper()",
+    "own session": "sleeper(start_new_session=True)",
+    "without the environment": "sleeper(env={}, start_new_session=True)",
+    "double fork": """
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        silent()
+        sleeper(env={}, start_new_session=True)
+    os._exit(0)
+os.wait()
+time.sleep(0.3)
+""",
+    "ignores TERM": """
+subprocess.Popen([sys.executable, "-c",
+    "import signal, time; signal.signal(15, signal.SIG_IGN); print('set', flush=True); "
+    "time.sleep(600)", MARK], stdout=subprocess.PIPE).stdout.readline()
+""",
+    "stopped": "os.kill(sleeper(start_new_session=True).pid, signal.SIGSTOP)",
+    "shell in the background": """
+os.system(f"bash -c 'exec -a {MARK} sleep 600' &")
+time.sleep(0.5)
+""",
+    "forks all the time": """
+subprocess.Popen([sys.executable, "-c", '''
+import os, time
+while os.getpid():
+    if os.fork():
+        time.sleep(0.02); os._exit(0)
+    os.setsid()
+''', MARK])
+time.sleep(0.3)
+""",
+}
+
+
+@pytest.mark.parametrize("escape", ESCAPES.values(), ids=list(ESCAPES))
+def test_strays_are_ended_with_their_job(session: AgentSession, jobs: Jobs, escape: str) -> None:
+    spec = jobs.spec(f"{SPAWN}\n{escape}\nprint('done', flush=True)\nos._exit(4)")
+    ran = receive(session, spec)
+    assert (ran.text, ran.outcome["ended"], ran.outcome["exit_code"]) == ("done\n", "exited", 4)
+    assert jobs.living() == []
+    assert ran.outcome["unkillable"] == []
+
+
+@pytest.mark.parametrize("escape", ESCAPES.values(), ids=list(ESCAPES))
+def test_all_is_ended_at_the_time_limit(session: AgentSession, jobs: Jobs, escape: str) -> None:
+    script = f"{SPAWN}\n{escape}\nprint('up', flush=True)\ntime.sleep(600)"
+    ran = receive(session, jobs.spec(script, timeout=1.5))
+    assert (ran.text, ran.outcome["ended"]) == ("up\n", "timeout")
+    assert ran.outcome["exit_code"] is None
+    assert ran.outcome["signal"] == signal.SIGTERM
+    assert jobs.living() == []
+
+
+def test_strays_are_counted(session: AgentSession, jobs: Jobs) -> None:
+    ran = jobs.run(session, f"{SPAWN}\nsleeper(); sleeper(start_new_session=True)")
+    assert ran.outcome["strays"] == 2
+
+
+def test_orphans_that_have_ended_are_no_strays(session: AgentSession, jobs: Jobs) -> None:
+    ran = jobs.run(session, "import os\nfor _ in range(5):\n  if os.fork() == 0: os._exit(0)")
+    assert ran.outcome["strays"] == 0
+
+
+@pytest.mark.parametrize("more", [{"silence": 0.8}, {"silence": 0.8, "timeout": None}])
+def test_silence(session: AgentSession, jobs: Jobs, more: dict[str, float]) -> None:
+    script = (
+        "import time\nfor n in range(6): print(n, flush=True); time.sleep(0.3)\ntime.sleep(600)"
+    )
+    ran = receive(session, jobs.spec(script, **more))
+    assert ran.outcome["ended"] == "silence"
+    assert ran.text.split() == list("012345")
+
+
+def test_a_job_that_made_it_in_time_is_no_timeout(session: AgentSession, jobs: Jobs) -> None:
+    """What it leaves behind keeps its pipes busy beyond the limit."""
+    ran = jobs.run(session, f"{SPAWN}\nsleeper()\ntime.sleep(0.5)", timeout=1.0)
+    assert (ran.outcome["ended"], ran.outcome["exit_code"]) == ("exited", 0)
+
+
+def test_last_words_on_the_way_out(session: AgentSession, jobs: Jobs) -> None:
+    """More than a pipe holds: who takes them must not wait for the end first."""
+    script = """
+import signal, sys, time
+def say(*_):
+    sys.stdout.write("w" * 500000)
+    sys.stdout.flush()
+    sys.exit(6)
+signal.signal(signal.SIGTERM, say)
+print("up", flush=True)
+time.sleep(600)
+"""
+    ran = receive(session, jobs.spec(script, timeout=1.0, grace=10.0))
+    assert ran.text == "up\n" + "w" * 500000
+    assert (ran.outcome["ended"], ran.outcome["exit_code"]) == ("timeout", 6)
+
+
+def test_two_jobs_side_by_side_do_not_end_each_other(session: AgentSession, jobs: Jobs) -> None:
+    spec = jobs.spec(
+        f"{SPAWN}\nsleeper(start_new_session=True)\nprint('up', flush=True)\ntime.sleep(600)"
+    )
+    long = session.request("run", **{**spec, "job": "long"})
+    while not isinstance(long.next(20), bytes):
+        pass
+    before = set(jobs.living())
+    short = {**spec, "job": "short", "argv": ["-c", "print(1)"]}
+    assert receive(session, short).text == "1\n"
+    assert set(jobs.living()) == before
+    session.call("stop", job="long")
+    assert long.result()["outcome"]["ended"] == "stopped"
+    assert jobs.living() == []
+
+
+def start_everything(session: AgentSession, jobs: Jobs) -> tuple[int, int]:
+    """A job with all kinds of descendants; returns the agent's and the guardian's pid."""
+    tree = "\n".join(
+        ESCAPES[name]
+        for name in (
+            "child",
+            "own session",
+            "without the environment",
+            "double fork",
+            "ignores TERM",
+        )
+    )
+    request = session.request(
+        "run", **jobs.spec(f"{SPAWN}\n{tree}\nprint(os.getppid(), flush=True)\ntime.sleep(600)")
+    )
+    seen = b""
+    while b"\n" not in seen:
+        item = request.next(20)
+        assert item is not None
+        seen += item if isinstance(item, bytes) else b""
+    agent = int(seen[5:])
+    guardian = int(Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1])
+    assert len(jobs.living()) >= 5
+    return agent, guardian
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "close",
+        "agent SIGTERM",
+        "agent SIGKILL",
+        "agent SIGHUP and close",
+        "guardian SIGTERM",
+        "guardian SIGKILL",
+        "agent SIGSEGV",
+    ],
+)
+def test_nothing_is_left(agents: Agents, jobs: Jobs, end: str) -> None:
+    session = agents.start()
+    agent, guardian = start_everything(session, jobs)
+    victim, _, what = end.partition(" ")
+    if what:
+        name, _, more = what.partition(" ")
+        os.kill({"agent": agent, "guardian": guardian}[victim], getattr(signal, name))
+        if more:
+            time.sleep(0.5)
+            assert jobs.living()  # a hang-up alone ends nothing
+            session.close()
+    else:
+        session.close()
+    until(lambda: not jobs.living(), "all processes gone", 10.0)
+    for pid in (agent, guardian):
+        until(lambda pid=pid: not _is_agent(pid), "the agent is gone", 10.0)
+
+
+def _is_agent(pid: int) -> bool:
+    try:
+        return b"zlib" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def test_an_ended_job_says_so_also_when_nobody_listens(agents: Agents, jobs: Jobs) -> None:
+    """The link breaks while the job floods it: the status is on disk all the same."""
+    session = agents.start()
+    spec = jobs.spec("while True: print('x' * 1000)", name="flood")
+    request = session.request("run", **spec)
+    while not isinstance(request.next(20), bytes):
+        pass
+    session.close()
+    other = agents.start()
+    outcome = until(
+        lambda: jobs.status(other, "flood").get("outcome"), "the status is written", 15.0
+    )
+    assert outcome["ended"] == "lost"
+    assert jobs.living() == []
+
+
+def test_output_after_the_end_is_not_waited_for(session: AgentSession, jobs: Jobs) -> None:
+    script = f"""{SPAWN}
+subprocess.Popen([sys.executable, "-c", "while True: print('y' * 100)", MARK])
+time.sleep(0.5)
+"""
+
+    def nothing(ran: Ran) -> None:
+        ran.stdout = ran.stdout[-10:]
+
+    ran = receive(session, jobs.spec(script), on_output=nothing)
+    assert ran.outcome["ended"] == "exited"
+    assert jobs.living() == []
