@@ -92,7 +92,7 @@ def check_target(fleet: Fleet, target: Target) -> dict[str, Any]:
     if target.workdir is not None and "workdir" not in facts and target.container is not None:
         others = who_holds(connection, target.workdir, target.docker_command)
         if others:
-            facts["problems"].append(f"but it is mounted in {', '.join(others)}")
+            facts["problems"].append(f"but the folder is in {', '.join(others)}")
     skew = facts["clock"] - asked
     if abs(skew) > CLOCK_SKEW:
         facts["clock_skew"] = skew

@@ -29,7 +29,17 @@ def test_the_wheel_carries_benchmark_and_env_as_they_are_tracked(tmp_path: Path)
     stray.write_text("op_name\n")
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "pip", "wheel", "--no-deps", "-q", "-w", str(tmp_path), str(ROOT)],
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "wheel",
+                "--no-deps",
+                "-q",
+                "-w",
+                str(tmp_path),
+                str(ROOT),
+            ],
             capture_output=True,
             text=True,
         )
