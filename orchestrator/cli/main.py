@@ -6,9 +6,8 @@ import os
 import sys
 import tempfile
 import traceback
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 
 from orchestrator import __version__
@@ -20,7 +19,7 @@ app = typer.Typer(
     help="Run GPU operator benchmarks on a fleet of hosts, verified, supervised and merged.",
     rich_markup_mode=None,  # importing Rich would take longer than the rest of --help
     pretty_exceptions_enable=False,
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -31,6 +30,12 @@ app.command()(run.run)
 app.command()(pull.pull)
 
 
+# The base of what the parser raises: Click's, of which newer Typers carry a copy of their own.
+_PARSER_ERROR: Any = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"mxfleet {__version__}")
@@ -39,11 +44,14 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show it.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(int(ExitCode.USAGE))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -58,10 +66,12 @@ def _run(arguments: list[str] | None) -> int:
     except MxfleetError as error:
         _complain(str(error))
         return int(error.code)
-    except click.exceptions.Abort:
+    except typer.Abort:
         return int(ExitCode.INTERRUPTED)
-    except click.ClickException as error:
-        _complain(error.format_message())
+    except _PARSER_ERROR as error:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "mxfleet"
+        _complain(f"{error.format_message().rstrip('.')}; see {command} --help")
         return int(ExitCode.USAGE)
     except KeyboardInterrupt:
         _complain("interrupted")
