@@ -61,19 +61,17 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(arguments: list[str] | None) -> int:
     try:
-        result = app(arguments, standalone_mode=False)
+        result = app(arguments, prog_name="mxfleet", standalone_mode=False)
         return int(result) if isinstance(result, int) else int(ExitCode.OK)
     except MxfleetError as error:
         _complain(str(error))
         return int(error.code)
-    except typer.Abort:
-        return int(ExitCode.INTERRUPTED)
     except _PARSER_ERROR as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "mxfleet"
         _complain(f"{error.format_message().rstrip('.')}; see {command} --help")
         return int(ExitCode.USAGE)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         _complain("interrupted")
         return int(ExitCode.INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - the last resort: a report instead of a traceback
