@@ -91,9 +91,9 @@ class Tree:
 def build(folder: Path, *, exclude: Sequence[str] = (), symlinks: Symlinks = "keep") -> Tree:
     """Collect the tree of a working folder.
 
-    ``exclude`` adds glob patterns, matched against each name and against the path relative to the
-    folder. ``symlinks``: ``keep`` sends links that stay inside the tree as links and refuses
-    others, ``follow`` sends what they point to, ``refuse`` allows none.
+    ``exclude`` adds glob patterns (see ``excluded``). ``symlinks``: ``keep`` sends links that stay
+    inside the tree as links and refuses others, ``follow`` sends what they point to, ``refuse``
+    allows none.
     """
     benchmark = folder / "benchmark"
     if not benchmark.is_dir():
@@ -121,12 +121,15 @@ def build(folder: Path, *, exclude: Sequence[str] = (), symlinks: Symlinks = "ke
 def excluded(name: str, patterns: Sequence[str]) -> bool:
     """Whether a path, or a folder on the way to it, matches one of ``patterns``.
 
-    The first part (``benchmark``, ``env``) is not up for exclusion.
+    A pattern with a slash is matched against paths, one without against each name on the way. The
+    first part (``benchmark``, ``env``) is not up for exclusion.
     """
     parts = name.split("/")
     return any(
-        fnmatch.fnmatchcase(parts[last], pattern.rstrip("/"))
-        or fnmatch.fnmatchcase("/".join(parts[: last + 1]), pattern.rstrip("/"))
+        fnmatch.fnmatchcase(
+            "/".join(parts[: last + 1]) if "/" in pattern.rstrip("/") else parts[last],
+            pattern.rstrip("/"),
+        )
         for last in range(1, len(parts))
         for pattern in patterns
     )
