@@ -75,8 +75,8 @@ class Jobs:
         self.workdir.mkdir(parents=True)
         self.mark = f"mark-{uuid.uuid4().hex}"
 
-    def spec(self, script: str, *, name: str | None = None, **more: Any) -> dict[str, Any]:
-        (self.workdir / SCRIPT).write_text(f"MARK = {self.mark!r}\n{script}", encoding="utf-8")
+    def spec(self, source: str, *, name: str | None = None, **more: Any) -> dict[str, Any]:
+        (self.workdir / SCRIPT).write_text(f"MARK = {self.mark!r}\n{source}", encoding="utf-8")
         spec: dict[str, Any] = {
             "job": name or f"job-{uuid.uuid4().hex[:8]}",
             "store": str(self.store),
@@ -99,8 +99,8 @@ class Jobs:
         path.write_text(text, encoding="utf-8")
         return f"../{name}"
 
-    def run(self, session: AgentSession, script: str, **more: Any) -> Ran:
-        return receive(session, self.spec(script, **more))
+    def run(self, session: AgentSession, source: str, **more: Any) -> Ran:
+        return receive(session, self.spec(source, **more))
 
     def status(self, session: AgentSession, job: str) -> dict[str, Any]:
         return session.call("job", store=str(self.store), job=job)
