@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
+import warnings
 from collections.abc import Iterable
 
 from orchestrator.errors import TreeError
 
 NAME = "SUPPORTED_OPERATORS"
+_PARSING = threading.Lock()  # the warnings' filter is everybody's
 # Lines as Python counts them: a form feed or U+2028 ends none.
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
@@ -20,8 +23,11 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 def parse(source: str, where: str) -> ast.Module:
     """Parse a Python file of the tree; ``where`` is its path for errors."""
     try:
-        # A byte order mark is no part of the text.
-        return ast.parse(source.removeprefix("\ufeff"))
+        with _PARSING, warnings.catch_warnings():
+            # What Python thinks of somebody's escapes is not our user's news.
+            warnings.simplefilter("ignore")
+            # A byte order mark is no part of the text.
+            return ast.parse(source.removeprefix("\ufeff"))
     except SyntaxError as error:
         raise TreeError(
             f"syntax error: {error.msg}", where=f"{where}:{error.lineno or 1}", hint="fix it"
