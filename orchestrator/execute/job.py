@@ -25,12 +25,13 @@ _STREAMS = {1: "stdout", 2: "stderr"}
 class _NotKeptError(UsageError):
     """The run's folder cannot take in what came."""
 
-    def __init__(self, path: Path, error: OSError) -> None:
-        super().__init__(
-            f"cannot keep what the job sends: {error.strerror}",
-            where=str(path),
-            hint="free some space there, then `mxfleet pull`",
-        )
+
+def _not_kept(path: Path, error: OSError) -> _NotKeptError:
+    return _NotKeptError(
+        f"cannot keep what the job sends: {error.strerror}",
+        where=str(path),
+        hint="free some space there, then `mxfleet pull`",
+    )
 
 
 @dataclass
@@ -75,7 +76,7 @@ class _Output:
             try:
                 _write_all(self._log, piece)
             except OSError as error:
-                raise _NotKeptError(Path(str(self._log.name)), error) from None
+                raise _not_kept(Path(str(self._log.name)), error) from None
             self._lines(stream, piece, final=False)
 
     def finish(self) -> None:
@@ -136,7 +137,11 @@ def fetch_job(session: AgentSession, job: PlannedJob, folder: RunFolder) -> Atte
             output = _Output(job, log, lambda event: None)
             files.on_output = output.feed
             request = session.request("fetch", store=job.spec["store"], job=job.job)
-            status = _receive(request, files.data, files, lambda message: None, lambda: None)
+            try:
+                status = _receive(request, files.data, files, lambda message: None, lambda: None)
+            except _NotKeptError:
+                request.result()  # what is not taken would hold up the requests after it
+                raise
             output.finish()
         attempt.last_words = output.last[2] or output.last[1]
         attempt.started = status["state"] != "absent"
@@ -201,7 +206,7 @@ class _Files:
         try:
             self._folder.write_bytes(path, bytes(self._data))
         except OSError as error:
-            raise _NotKeptError(path, error) from None
+            raise _not_kept(path, error) from None
 
 
 def _receive(

@@ -81,8 +81,8 @@ def interpret(
     message = ended[2] if ended is not None else _reason(found, status)
     if ended is None and not attempt.job.target.established:
         outcome = attempt.outcome or {}
-        if status is Status.PASSED and _failed_exit(outcome):
-            ended_badly = f"all records passed, but the command {_how(outcome)}"
+        if status in (Status.PASSED, Status.UNVERIFIED) and _failed_exit(outcome):
+            ended_badly = f"no record failed, but the command {_how(outcome)}"
             found.append(_stand_in(attempt, Status.ERROR, ended_badly))
             status, code, message = Status.ERROR, ExitCode.FAILED, ended_badly
     if problems:
@@ -111,6 +111,10 @@ def _early_end(attempt: Attempt) -> tuple[Status, ExitCode, str] | None:
         return Status.NOT_RUN, ExitCode.INTERRUPTED, f"stopped on request{more}"
     if ended == "lost":
         return Status.NOT_RUN, ExitCode.TARGET, f"ended because the link was lost{more}"
+    if ended == "refused":
+        return Status.NOT_RUN, ExitCode.TARGET, outcome["message"]
+    if left:
+        return Status.ERROR, ExitCode.FAILED, f"its command ended, not all that it started{more}"
     if outcome.get("output_lost"):
         # Markers, or the reason of a failure, may have been in what was not kept.
         return Status.ERROR, ExitCode.FAILED, outcome["output_lost"]
@@ -195,7 +199,7 @@ def _how(outcome: Mapping[str, Any]) -> str:
             return f"was killed by {signal.Signals(number).name}"
         except ValueError:
             return f"was killed by signal {number}"
-    return f"ended with exit code {outcome.get('exit_code')}"
+    return f"ended with exit code {outcome.get('exit_code', 'unknown')}"
 
 
 def _reason(records: list[Record], status: Status) -> str | None:

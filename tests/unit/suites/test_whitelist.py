@@ -35,9 +35,9 @@ STYLES = [
     ),
     (
         "comments",
-        'SUPPORTED_OPERATORS = [\n    # norms\n    "b",  # first\n    "d"  # no comma\n    # end\n]\n',
+        'SUPPORTED_OPERATORS = [\n    # norms\n    "b",  # b\n    "d"  # no comma\n    # end\n]\n',
         "e",
-        'SUPPORTED_OPERATORS = [\n    # norms\n    "b",  # first\n    "d",  # no comma\n    "e",\n'
+        'SUPPORTED_OPERATORS = [\n    # norms\n    "b",  # b\n    "d",  # no comma\n    "e",\n'
         "    # end\n]\n",
     ),
     (

@@ -1,0 +1,141 @@
+"""A run's folder takes names of any kind and keeps them apart."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.errors import UsageError
+from orchestrator.events import Note, OutputLine
+from orchestrator.execute.folder import RunFolder, safe_name
+
+HOSTILE = [
+    "",
+    ".",
+    "..",
+    "...",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "a/b",
+    "a_b",
+    "a b",
+    "a\0b",
+    "a\nb",
+    "-rf",
+    ".hidden",
+    "hidden",
+    "host:container",
+    "host_container",
+    "x" * 300,
+    "x" * 301,
+    "\u4e2d\u6587",
+    "\u6587\u4e2d",
+    "\udcff",
+    "*",
+    "?",
+]
+
+
+def test_hostile_names_stay_inside_and_apart(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "run")
+    paths = []
+    for target in HOSTILE:
+        for path in (
+            folder.log(target, "op"),
+            folder.records(target, "op"),
+            folder.csv("t", target),
+        ):
+            path.write_bytes(b"x")
+            assert path.resolve().is_relative_to(
+                folder.path / path.relative_to(folder.path).parts[0]
+            )
+            paths.append(path)
+    assert len(set(paths)) == len(paths)
+
+
+@pytest.mark.parametrize("name", ["c500-01", "c500-01:vllm-dsv4", "torch_rms_norm", "a.b+c=d@e"])
+def test_ordinary_names_stay_as_they_are(name: str) -> None:
+    assert safe_name(name) == name
+
+
+@given(st.text(), st.text())
+def test_names_are_safe_and_distinct(one: str, two: str) -> None:
+    for text in (one, two):
+        name = safe_name(text)
+        assert name and not name.startswith(".") and "/" not in name and len(name) < 200
+    assert (safe_name(one) == safe_name(two)) is (one == two)
+
+
+def test_attempts_have_logs_of_their_own(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "run")
+    logs = [folder.log("t", "op", attempt) for attempt in (1, 2, 3)]
+    assert all(a != b for a, b in pairwise(logs))
+
+
+RUNS = ("20261130-100000-aaaaaa", "20261130-100000-aabbbb", "20261201-100000-cccccc")
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (None, RUNS[2]),
+        (RUNS[0], RUNS[0]),
+        ("20261130-100000-aab", RUNS[1]),
+        ("20261201", RUNS[2]),
+        ("20261130", "names 2 runs"),
+        ("2025", "no run '2025'"),
+        ("../x", "no run '../x'"),
+    ],
+)
+def test_opening(tmp_path: Path, asked: str | None, expected: str) -> None:
+    for run in RUNS:
+        RunFolder.create(tmp_path, run)
+    if " " in expected:
+        with pytest.raises(UsageError, match=expected):
+            RunFolder.open(tmp_path, asked)
+    else:
+        assert RunFolder.open(tmp_path, asked).run == expected
+
+
+def test_nothing_to_open(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no run yet"):
+        RunFolder.open(tmp_path / "runs", None)
+
+
+def test_a_run_is_created_once(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path, "run")
+    with pytest.raises(UsageError, match="cannot make the run's folder"):
+        RunFolder.create(tmp_path, "run")
+
+
+@pytest.mark.parametrize("data", [None, b"", b"{", b"\xff"])
+def test_what_cannot_be_read_back(tmp_path: Path, data: bytes | None) -> None:
+    folder = RunFolder.create(tmp_path, "run")
+    if data is not None:
+        (folder.path / "plan.json").write_bytes(data)
+    with pytest.raises(UsageError, match=r"plan\.json cannot be read"):
+        folder.read_json("plan.json")
+
+
+def test_json_survives(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "run")
+    value = {"name": "\u4e2d\udcff", "list": [1, None]}
+    folder.write_json("plan.json", value)
+    assert folder.read_json("plan.json") == value
+    folder.write_configs("a:b", {"op": {"x": 1}})
+    folder.write_configs("nothing", {})
+    assert folder.read_configs("a:b") == {"op": {"x": 1}}
+    assert folder.read_configs("nothing") == {}
+
+
+def test_events_without_the_output(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "run")
+    folder.event(OutputLine("t", "op", "stdout", "in the log"))
+    folder.event(Note("\u4e2d\udcff\n"))
+    text = (folder.path / "events.jsonl").read_text()
+    assert text.count("\n") == 1
+    assert '"event":"note"' in text
