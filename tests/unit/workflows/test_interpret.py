@@ -1,0 +1,280 @@
+"""What an attempt left, judged: records first, never exit code 0 alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import (
+    ExitCode,
+    LinkLostError,
+    MxfleetError,
+    TreeError,
+    UnusableError,
+    UsageError,
+)
+from orchestrator.execute.job import Attempt
+from orchestrator.inventory.model import Host, Target
+from orchestrator.plan.jobs import PlannedJob
+from orchestrator.records import Status
+from orchestrator.workflows.interpret import Verdict, interpret
+
+OURS = Target("h:c", Host("h"), container="c")
+ESTABLISHED = Target("h:c", Host("h"), container="c", workdir="/w")
+HEADER = (
+    "op_name,Device,Device Name,Acc_Pass,Cos_Dist,Op,dtype,Shape,Samples,CPU Time (sec),Noise,"
+    "GPU Time (sec),Noise,Elem/s (elem/sec),GlobalMem BW (bytes/sec),BWUtil,Samples,Batch GPU (sec)"
+)
+ROW = 'op,0,NVIDIA H200,Yes,1.0e-7,op,float16,"(4 4)",84,1e-5,1%,1e-6,1%,1e9,1e9,10%,100,2e-6'
+
+
+def record(status: str = "PASSED", op: str = "op", **more: Any) -> str:
+    return json.dumps(
+        {
+            "schema": "mxfleet-result/1",
+            "record_id": f"{status}{op}{sorted(more)}",
+            "suite": "mcoplib",
+            "op": op,
+            "status": status,
+            **more,
+        }
+    )
+
+
+def outcome(**more: Any) -> dict[str, Any]:
+    return {"ended": "exited", "exit_code": 0, "signal": None, "unkillable": [], **more}
+
+
+def attempt(
+    tmp_path: Path,
+    *,
+    target: Target = OURS,
+    lines: list[str] | None = None,
+    text: str | None = None,
+    csv: str | None = None,
+    log: str = "",
+    outcome: dict[str, Any] | None = None,
+    error: MxfleetError | None = None,
+    last_words: str = "",
+    started: bool = True,
+) -> Attempt:
+    spec = {"timeout": 60.0, "silence": 5.0}
+    made = Attempt(PlannedJob(target, "op", "job-1", spec, 2), tmp_path / "op.log")
+    made.log.write_text(log)
+    made.outcome, made.error, made.last_words, made.started = outcome, error, last_words, started
+    if lines is not None or text is not None:
+        made.records = tmp_path / "records.jsonl"
+        made.records.write_text(
+            text if text is not None else "".join(f"{x}\n" for x in lines or ())
+        )
+    if csv is not None:
+        made.csv = tmp_path / "result.csv"
+        made.csv.write_text(csv)
+    return made
+
+
+def judge(attempt: Attempt, config: dict[str, Any] | None = None) -> Verdict:
+    return interpret(attempt, run="r", tree="t", config=config)
+
+
+# case, records, outcome, status, code, part of the message (None: no message at all)
+ENDS: list[tuple[str, list[str] | None, dict[str, Any], str, int, str | None]] = [
+    ("passed", [record()], {}, "PASSED", 0, None),
+    ("failed", [record("FAILED")], {"exit_code": 1}, "FAILED", 1, None),
+    ("one of two failed", [record(), record("FAILED")], {"exit_code": 1}, "FAILED", 1, None),
+    ("failed, but exit 0", [record("FAILED")], {}, "FAILED", 1, None),
+    ("failed and error", [record("ERROR"), record("FAILED")], {}, "FAILED", 1, None),
+    ("unavailable", [record("UNAVAILABLE")], {"exit_code": 3}, "UNAVAILABLE", 3, None),
+    ("unverified", [record("UNVERIFIED")], {}, "UNVERIFIED", 0, None),
+    ("passed and unverified", [record(), record("UNVERIFIED")], {}, "UNVERIFIED", 0, None),
+    ("harness timeout", [record("TIMEOUT")], {"exit_code": 4}, "TIMEOUT", 4, None),
+    ("passed, then exit 1", [record()], {"exit_code": 1}, "ERROR", 1, "ended with exit code 1"),
+    ("unverified, then exit 1", [record("UNVERIFIED")], {"exit_code": 1}, "ERROR", 1, "code 1"),
+    (
+        "passed, then a crash",
+        [record()],
+        {"exit_code": None, "signal": 11},
+        "ERROR",
+        1,
+        "killed by SIGSEGV",
+    ),
+    ("an odd signal", [], {"exit_code": None, "signal": 250}, "ERROR", 1, "killed by signal 250"),
+    ("nothing at all", None, {}, "ERROR", 1, "no record, the command ended with exit code 0: last"),
+    ("an empty file", [], {}, "ERROR", 1, "no record"),
+    ("exit 1 without record", [], {"exit_code": 1}, "ERROR", 1, "exit code 1: last words"),
+    ("a wrong tree", [], {"exit_code": 2}, "NOT_RUN", 2, "last words"),
+    ("an unusable target", [], {"exit_code": 3}, "NOT_RUN", 3, "last words"),
+    ("time limit", [], {"ended": "timeout", "exit_code": None}, "TIMEOUT", 4, "after 60 s"),
+    ("silent", [], {"ended": "silence", "exit_code": None}, "TIMEOUT", 4, "after 5 s without"),
+    ("time limit after passing", [record()], {"ended": "timeout"}, "TIMEOUT", 4, "after 60 s"),
+    (
+        "time limit after failing",
+        [record("FAILED")],
+        {"ended": "timeout"},
+        "FAILED",
+        1,
+        "after 60 s",
+    ),
+    ("stopped", [], {"ended": "stopped"}, "NOT_RUN", 130, "stopped on request"),
+    ("lost", [record()], {"ended": "lost"}, "NOT_RUN", 3, "the link was lost"),
+    (
+        "refused",
+        None,
+        {"ended": "refused", "exit_code": None, "message": "no env script; set it"},
+        "NOT_RUN",
+        3,
+        "no env script; set it",
+    ),
+    (
+        "unkillable",
+        [],
+        {"ended": "timeout", "unkillable": [{"pid": 7, "state": "D"}]},
+        "TIMEOUT",
+        4,
+        "UNKILLABLE: 7",
+    ),
+    (
+        "unkillable child",
+        [record()],
+        {"unkillable": [{"pid": 7, "state": "D"}, {"pid": 8, "state": "D"}]},
+        "ERROR",
+        1,
+        "UNKILLABLE: 7, 8",
+    ),
+    ("output lost", [record()], {"output_lost": "no space left"}, "ERROR", 1, "no space left"),
+]
+
+
+@pytest.mark.parametrize(
+    ("lines", "ended", "status", "code", "message"), [e[1:] for e in ENDS], ids=[e[0] for e in ENDS]
+)
+def test_our_own_front_door(
+    tmp_path: Path,
+    lines: list[str] | None,
+    ended: dict[str, Any],
+    status: str,
+    code: int,
+    message: str | None,
+) -> None:
+    verdict = judge(
+        attempt(tmp_path, lines=lines, outcome=outcome(**ended), last_words="last words")
+    )
+    assert (verdict.status, verdict.code) == (Status(status), ExitCode(code))
+    if message is None:
+        assert verdict.message is None
+    else:
+        assert verdict.message is not None and message in verdict.message
+    assert any(r.status is verdict.status for r in verdict.records)
+    # What was measured is kept, whatever came after it.
+    assert len(verdict.records) >= len(lines or ())
+    for found in verdict.records:
+        assert (found.run, found.host, found.target) == ("r", "h", "h:c")
+        assert (found.attempt, found.tree, found.job) == (2, "t", "job-1")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (LinkLostError("the link was lost", where="h:c"), 3, "the link was lost"),
+        (UnusableError("no python", where="h:c", hint="install it"), 3, "no python; install it"),
+        (UsageError("no space here", where="/x"), 2, "no space here"),
+    ],
+)
+@pytest.mark.parametrize("lines", [None, [record()]])
+def test_attempts_that_broke_off(
+    tmp_path: Path, error: MxfleetError, code: int, message: str, lines: list[str] | None
+) -> None:
+    verdict = judge(attempt(tmp_path, lines=lines, error=error))
+    assert (verdict.status, verdict.code) == (Status.NOT_RUN, ExitCode(code))
+    assert verdict.message == message
+
+
+def test_errors_made_by_a_job_are_told(tmp_path: Path) -> None:
+    """Every kind of error that ``run_job`` can leave has to get through."""
+    from orchestrator.execute.job import _not_kept
+
+    error = _not_kept(tmp_path, OSError(28, "No space left on device"))
+    assert "No space left" in str(judge(attempt(tmp_path, error=error)).message)
+
+
+@pytest.mark.parametrize(
+    ("started", "message"), [(True, "cut off"), (False, "never started there")]
+)
+def test_attempts_without_an_end(tmp_path: Path, started: bool, message: str) -> None:
+    verdict = judge(attempt(tmp_path, started=started))
+    assert (verdict.status, verdict.code) == (Status.NOT_RUN, ExitCode.TARGET)
+    assert verdict.message == message
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (record() + "\n" + record()[:40], ":2:"),
+        ("not json\n" + record() + "\n", ":1:"),
+        (record() + "\n" + record(op="another") + "\n", "a record of another operator"),
+        ("\0\0\0\n", ":1:"),
+        ("{}\n", ":1:"),
+        (record(status="SPLENDID") + "\n", ":1:"),
+    ],
+)
+def test_records_that_cannot_be_read_do_not_pass(tmp_path: Path, text: str, problem: str) -> None:
+    verdict = judge(attempt(tmp_path, text=text, outcome=outcome()))
+    assert (verdict.status, verdict.code) == (Status.ERROR, ExitCode.FAILED)
+    assert verdict.message is not None and problem in verdict.message
+
+
+def test_a_stand_in_is_the_same_each_time(tmp_path: Path) -> None:
+    """Pulled twice, the union of records must not grow."""
+    one, two = (judge(attempt(tmp_path, outcome=outcome(ended="timeout"))) for _ in range(2))
+    assert [r.record_id for r in one.records] == [r.record_id for r in two.records]
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "kind"), [(2, TreeError), (3, UnusableError), (1, None), (0, None)]
+)
+def test_a_refusal_is_passed_on(
+    tmp_path: Path, exit_code: int, kind: type[MxfleetError] | None
+) -> None:
+    verdict = judge(attempt(tmp_path, outcome=outcome(exit_code=exit_code), last_words="why"))
+    assert type(verdict.refused) is (type(None) if kind is None else kind)
+
+
+# case, CSV rows, log, outcome, status, code
+VERIFIED = "[VERIFY] op -> PASS (1-CosSim: 1.00e-07)\n"
+SCRIPTS: list[tuple[str, list[str] | None, str, dict[str, Any], str, int]] = [
+    ("row and marker", [ROW], VERIFIED, {}, "PASSED", 0),
+    ("exit 0 and nothing", None, "", {}, "ERROR", 1),
+    ("exit 0, header only", [], "", {}, "ERROR", 1),
+    (
+        "fatal and exit 0",
+        None,
+        "[VERIFY] op -> FAIL (1-CosSim: 1.00e-01)\n[FATAL] no\n",
+        {},
+        "FAILED",
+        1,
+    ),
+    ("traceback", None, "Traceback (most recent call last):\n", {"exit_code": 1}, "ERROR", 1),
+    ("crash", None, "", {"exit_code": None, "signal": 11}, "ERROR", 1),
+    ("time limit", None, VERIFIED, {"ended": "timeout", "exit_code": None}, "TIMEOUT", 4),
+    ("lost", None, "", {"ended": "lost", "exit_code": None}, "NOT_RUN", 3),
+]
+
+
+@pytest.mark.parametrize(
+    ("rows", "log", "ended", "status", "code"),
+    [e[1:] for e in SCRIPTS],
+    ids=[e[0] for e in SCRIPTS],
+)
+def test_established_scripts(
+    tmp_path: Path, rows: list[str] | None, log: str, ended: dict[str, Any], status: str, code: int
+) -> None:
+    csv = None if rows is None else "\n".join([HEADER, *rows]) + "\n"
+    made = attempt(tmp_path, target=ESTABLISHED, csv=csv, log=log, outcome=outcome(**ended))
+    verdict = judge(made, config={"dtype": "float16"})
+    assert (verdict.status, verdict.code) == (Status(status), ExitCode(code))
+    assert all(found.tree is None for found in verdict.records)
+    if status == "PASSED":
+        assert verdict.message is None
