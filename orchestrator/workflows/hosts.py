@@ -92,7 +92,8 @@ def check_target(fleet: Fleet, target: Target) -> dict[str, Any]:
     if target.workdir is not None and "workdir" not in facts and target.container is not None:
         others = who_holds(connection, target.workdir, target.docker_command)
         if others:
-            facts["problems"].append(f"but the folder is in {', '.join(others)}")
+            # The agent names the missing workdir first.
+            facts["problems"][0] += f", but in {', '.join(others)}"
     skew = facts["clock"] - asked
     if abs(skew) > CLOCK_SKEW:
         facts["clock_skew"] = skew
