@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 
 from .checkout import Site, everywhere
 from .conftest import LoopbackFleet
-from .workbench import Bench, napping, wait_until, workbench
+from .workbench import Bench, Running, napping, wait_until, workbench
 
 HOSTS = ("loop1", "loop2")
 SYSTEM_PYTHON = "/usr/bin/python3"  # of the containers: without torch
@@ -395,24 +396,33 @@ def test_disk_full_during_a_job(bench: Bench, small_disk: Path) -> None:
     assert [record["status"] for record in records] == ["PASSED", "PASSED", "ERROR"]
 
 
-def big_tree(bench: Bench, megabytes: int = 64) -> None:
-    folder = bench.folder / "benchmark" / "data"
-    folder.mkdir()
+def kill_once(running: Running, seen: Callable[[], bool]) -> None:
+    """Let a command run in short steps until something is seen, then kill it right there."""
+    for _ in range(600):
+        time.sleep(0.1)
+        running.process.send_signal(signal.SIGSTOP)
+        if seen():
+            break
+        running.process.send_signal(signal.SIGCONT)
+    running.process.kill()
+    assert running.result().code == -signal.SIGKILL
+    assert running.lines == []  # it had not said that anything was sent
+
+
+def add_blobs(folder: Path, megabytes: int = 48) -> None:
+    """Content that compression does not help, so that a push takes its time."""
     for number in range(megabytes):
-        (folder / f"{number:03}.bin").write_bytes(os.urandom(1 << 20))
+        (folder / f"blob{number:02}.bin").write_bytes(os.urandom(1 << 20))
 
 
 def test_interrupted_push_leaves_no_tree(bench: Bench) -> None:
-    big_tree(bench)
+    add_blobs(bench.folder / "benchmark")
     running = bench.start("push", "--hosts", "loop1")
-    assert wait_until(lambda: any(name.startswith(".stage") for name in bench.trees("loop1")), 60)
-    running.process.kill()
-    assert running.result().code == -signal.SIGKILL
-    assert running.lines == []  # it was killed before it had said "sent"
+    kill_once(running, lambda: any(name.startswith(".stage") for name in bench.trees("loop1")))
     assert wait_until(lambda: bench.trees("loop1") == [], 30), bench.trees("loop1")
 
     result = bench.mxfleet("push", "--hosts", "loop1")
-    assert "sent 73 files" in result.stdout
+    assert "sent 57 files" in result.stdout
     assert len(bench.trees("loop1")) == 1
     assert "1 PASSED" in bench.mxfleet("run", "--op", "probe_digest", "--hosts", "loop1").stdout
 
@@ -421,20 +431,14 @@ def test_interrupted_push_leaves_no_tree(bench: Bench) -> None:
 def test_interrupted_push_in_place_changes_nothing(site: Site) -> None:
     bench = site.bench
     bench.config("est_axpy", length=3000)
-    for number in range(48):
-        path = bench.folder / "benchmark" / "config" / f"blob{number:02}.bin"
-        path.write_bytes(os.urandom(1 << 20))
+    add_blobs(bench.folder / "benchmark" / "config")
     before = site.files("loop2")
 
     def staged() -> bool:
         names = bench.fleet.in_container("loop2", "ls", "-A", site.workdir).stdout.decode()
         return ".mxfleet-stage" in names
 
-    running = bench.start("push", "--hosts", "loop2")
-    assert wait_until(staged, 60)
-    running.process.kill()
-    assert running.result().code == -signal.SIGKILL
-    assert running.lines == []
+    kill_once(bench.start("push", "--hosts", "loop2"), staged)
     assert wait_until(lambda: not staged(), 30)
     assert site.files("loop2") == before
     assert "sent 49 files" in bench.mxfleet("push", "--hosts", "loop2").stdout
