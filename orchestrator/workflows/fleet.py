@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
@@ -135,8 +136,7 @@ def for_each_host(
             except MxfleetError as error:
                 on_error(target, error)
 
-    pool = ThreadPoolExecutor(max_workers=max(1, min(len(by_host), PARALLEL_HOSTS)))
-    futures = [pool.submit(do_host, group) for group in by_host.values()]
+    futures = _in_parallel([partial(do_host, group) for group in by_host.values()])
     try:
         for future in futures:
             future.result()
@@ -148,5 +148,33 @@ def for_each_host(
         wait(futures, timeout=LAST_WORDS_SECONDS)
         raise
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        for future in futures:
+            future.cancel()
     return results
+
+
+def _in_parallel(calls: Sequence[Callable[[], None]]) -> list[Future[None]]:
+    """Start ``calls``, at most ``PARALLEL_HOSTS`` at a time.
+
+    The threads are daemons, unlike those of an executor: after Ctrl-C one that waits for a host
+    that never answers must not hold up the exit.
+    """
+    futures: list[Future[None]] = [Future() for _ in calls]
+    waiting = zip(futures, calls, strict=True)
+    lock = threading.Lock()
+
+    def work() -> None:
+        while True:
+            with lock:
+                future, call = next(waiting, (None, None))
+            if future is None or call is None:
+                return
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+                    future.set_exception(error)
+
+    for number in range(min(len(calls), PARALLEL_HOSTS)):
+        threading.Thread(target=work, name=f"mxfleet-host-{number}", daemon=True).start()
+    return futures
