@@ -479,6 +479,26 @@ def test_ctrl_c_ends_the_jobs_and_keeps_what_was_measured(lingering: Bench, tran
     assert result.stdout.splitlines()[-1].startswith("run: 4 NOT_RUN; interrupted")
 
 
+@pytest.mark.parametrize(
+    ("transport", "command"),
+    [("ssh", ("run", "--op", "probe_digest")), ("openssh", ("hosts", "--check"))],
+)
+def test_ctrl_c_does_not_wait_for_a_host_that_never_answers(
+    bench: Bench, transport: str, command: tuple[str, ...]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        hosts = {"a": {"address": "127.0.0.1", "port": port}}
+        bench.inventory(hosts=hosts, transport=transport, connect_timeout=60)
+        running = bench.start(*command)
+        silent.settimeout(30)
+        connection, _ = silent.accept()
+        with connection:
+            running.signal_group(signal.SIGINT)
+            result = running.result(seconds=20)
+    assert result.code == 130, result
+
+
 @pytest.mark.parametrize("transport", ["ssh", "openssh"])
 def test_a_killed_controller_leaves_no_process(lingering: Bench, transport: str) -> None:
     bench = lingering
