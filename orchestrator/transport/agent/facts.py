@@ -116,25 +116,29 @@ def _ask_python(spec: Dict[str, Any], cwd: str) -> Dict[str, Any]:
         cookie = os.path.basename(folder)
         asked = dict(spec, job=cookie, argv=["-c", PROBE])
         words, env = shell_command(asked, cwd, folder)
-        child = spawn(
-            words,
-            cookie,
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        said = os.path.join(folder, "output")
+        # A file: what the env script leaves running may hold a pipe open for good.
+        with open(said, "wb") as stream:
+            child = spawn(
+                words,
+                cookie,
+                cwd=cwd,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+            )
         try:
-            try:
-                output = child.communicate(timeout=PROBE_SECONDS)[0].decode("utf-8", "replace")
-            except subprocess.TimeoutExpired:
-                raise AgentError(
-                    "python", "%s did not answer within %d s" % (spec["python"], PROBE_SECONDS)
-                )
+            child.wait(PROBE_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise AgentError(
+                "python", "%s did not answer within %d s" % (spec["python"], PROBE_SECONDS)
+            )
         finally:
             end_tree(cookie, child, 0.5, 3.0)
             release(child, cookie)
+        with open(said, "rb") as stream:
+            output = stream.read().decode("utf-8", "replace")
         refused = refusal(folder, asked, cwd)
         if refused is not None:
             raise refused

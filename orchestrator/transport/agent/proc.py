@@ -185,6 +185,7 @@ def end_tree(
     still there: processes in uninterruptible sleep, or not ours to kill.
     """
     started = time.monotonic()
+    known: Set[int] = set()
     signal_all(members(cookie, child.pid), signal.SIGTERM)
     # A stopped process acts on TERM only once it is continued.
     signal_all(members(cookie, child.pid), signal.SIGCONT)
@@ -200,4 +201,8 @@ def end_tree(
             return left
         if elapsed > grace:
             signal_all(left, signal.SIGKILL)
+            fresh = {p.pid for p in left} - known
+            known |= fresh
+            if fresh:
+                continue  # something forks all the time: be faster than it
         time.sleep(0.02 if elapsed < 0.5 else 0.1)

@@ -104,6 +104,7 @@ class Agent(object):
         self._in_container = bool(args["in_container"])
         self._writer.raw(start_mark(args["nonce"]))
         self._writer.json(0, {"type": "hello", "version": VERSION, "pid": os.getpid()})
+        threading.Thread(target=self._beat, daemon=True).start()
         threading.Thread(target=self._watch, daemon=True).start()
         try:
             while True:
@@ -132,16 +133,19 @@ class Agent(object):
     def _read(self, size: int) -> bytes:
         return self._stream.read1(size)  # type: ignore[attr-defined,no-any-return]
 
-    def _watch(self) -> None:
-        """Heartbeats out, the lease in, orphans reaped."""
+    def _beat(self) -> None:
+        """Heartbeats out. A thread of its own: writing may block as long as nobody reads."""
         interval = beat(self._lease)
         while not self._ending.wait(min(0.5, interval)):
             try:
                 self._writer.heartbeat_if_idle(interval)
             except OSError:
                 self.end("lost")
+
+    def _watch(self) -> None:
+        """The lease in, orphans reaped."""
+        while not self._ending.wait(min(0.5, beat(self._lease))):
             if time.monotonic() - self._heard > self._lease:
-                sys.stderr.write("mxfleet-agent: nothing heard for %.0f s\n" % self._lease)
                 self.end("lost")
             reap()
 

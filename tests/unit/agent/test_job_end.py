@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from agent_kit import SPAWN, Agents, Jobs, Ran, receive, until
 
+from orchestrator.transport.agent.spool import SpoolParser
 from orchestrator.transport.session import AgentSession
 
 # Every way to get away that we know of; each leaves a process that carries the mark.
@@ -143,12 +144,13 @@ def start_everything(session: AgentSession, jobs: Jobs) -> tuple[int, int]:
     request = session.request(
         "run", **jobs.spec(f"{SPAWN}\n{tree}\nprint(os.getppid(), flush=True)\ntime.sleep(600)")
     )
-    seen = b""
+    parser, seen = SpoolParser(), b""
     while b"\n" not in seen:
         item = request.next(20)
         assert item is not None
-        seen += item if isinstance(item, bytes) else b""
-    agent = int(seen[5:])
+        if isinstance(item, bytes):
+            seen += b"".join(piece for _, piece in parser.feed(item))
+    agent = int(seen)
     guardian = int(Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1])
     assert len(jobs.living()) >= 5
     return agent, guardian

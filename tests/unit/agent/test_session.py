@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from agent_kit import Agents, Jobs, until
+from agent_kit import SPAWN, Agents, Jobs, until
 
 from orchestrator.errors import LinkLostError, MxfleetError, ProtocolError, UnusableError
 from orchestrator.transport import bootstrap
@@ -206,14 +206,15 @@ jobs.run(Agents().start(lease=1.5), {script!r})
 """
 
 
-def test_a_controller_that_is_stopped_loses_its_job(jobs: Jobs, tmp_path: Path) -> None:
-    from agent_kit import SPAWN
-
+@pytest.mark.parametrize(
+    "then", ["sleeper().wait()", "sleeper()\nwhile True: print('x' * 999)"], ids=["quiet", "flood"]
+)
+def test_a_controller_that_is_stopped_loses_its_job(jobs: Jobs, tmp_path: Path, then: str) -> None:
     code = CONTROLLER.format(
         kit=str(Path(__file__).parent),
         folder=str(tmp_path / "other"),
         mark=jobs.mark,
-        script=SPAWN + "sleeper().wait()",
+        script=SPAWN + then,
     )
     pipe = LocalConnection("x").open([sys.executable, "-c", code])
     try:
