@@ -1,9 +1,9 @@
 """Run one command of a job: its output, its limits, and a clean end.
 
 The job's folder is ``<store>/jobs/<job>/``: ``spec.json`` (what was asked), ``output`` (the
-spool), what the command writes (``result.csv``, ``records.jsonl``), ``left`` (what it wrote into its
-tree instead), ``shadow`` (a private checkout, see there) and ``status.json`` (how it ended). It stays
-on the target until it is collected, so that nothing is lost with a connection.
+spool), what the command writes (``result.csv``, ``records.jsonl``), ``left`` (what it wrote into
+its tree instead), ``shadow`` (a private checkout) and ``status.json`` (how it ended). It stays on
+the target until it is collected, so that nothing is lost with a connection.
 """
 
 import json
