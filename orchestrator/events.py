@@ -93,16 +93,6 @@ class OutputLine(Event):
 
 
 @dataclass(frozen=True)
-class StillRunning(Event):
-    """A job has been silent for a while but its agent answers; ``seconds`` since its start."""
-
-    kind: ClassVar[str] = "still_running"
-    target: str
-    op: str
-    seconds: float
-
-
-@dataclass(frozen=True)
 class JobEnded(Event):
     """A command has really ended. ``status`` is a case status, the worst of the job's records."""
 

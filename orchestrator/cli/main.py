@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import tempfile
@@ -56,35 +57,56 @@ def _options(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with the documented code."""
-    sys.exit(_run(arguments))
+    words = sys.argv[1:] if arguments is None else arguments
+    code, complaint = _run(words)
+    if complaint is not None:
+        _complain(complaint)
+        if _wants_json(words):
+            _summarise(words, code, complaint)
+    sys.exit(code)
 
 
-def _run(arguments: list[str] | None) -> int:
+def _run(words: list[str]) -> tuple[int, str | None]:
+    """The exit code, and the one line for standard error when a command could not do its work."""
     try:
-        result = app(arguments, prog_name="mxfleet", standalone_mode=False)
-        return int(result) if isinstance(result, int) else int(ExitCode.OK)
+        result = app(words, prog_name="mxfleet", standalone_mode=False)
+        return (int(result) if isinstance(result, int) else int(ExitCode.OK)), None
     except MxfleetError as error:
-        _complain(str(error))
-        return int(error.code)
+        return int(error.code), str(error)
     except _PARSER_ERROR as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "mxfleet"
-        _complain(f"{error.format_message().rstrip('.')}; see {command} --help")
-        return int(ExitCode.USAGE)
+        return int(ExitCode.USAGE), f"{error.format_message().rstrip('.')}; see {command} --help"
     except (KeyboardInterrupt, typer.Abort):
-        _complain("interrupted")
-        return int(ExitCode.INTERRUPTED)
+        return int(ExitCode.INTERRUPTED), "interrupted"
     except Exception as error:  # noqa: BLE001 - the last resort: a report instead of a traceback
-        return _own_fault(error)
+        return int(ExitCode.INTERNAL), _report(error)
 
 
-def _own_fault(error: Exception) -> int:
+def _report(error: Exception) -> str:
     handle, path = tempfile.mkstemp(prefix="mxfleet-report-", suffix=".txt")
     with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
         stream.write(f"mxfleet {__version__}, python {sys.version}\narguments: {sys.argv[1:]}\n\n")
         traceback.print_exception(error, file=stream)
-    _complain(f"a fault of mxfleet itself, {type(error).__name__}: {error}; report it with {path}")
-    return int(ExitCode.INTERNAL)
+    return f"a fault of mxfleet itself, {type(error).__name__}: {error}; report it with {path}"
+
+
+def _wants_json(words: list[str]) -> bool:
+    # Read from the words: a mistake on the command line itself leaves nothing that is parsed.
+    return "--output=json" in words or any(
+        pair == ("--output", "json") for pair in itertools.pairwise(words)
+    )
+
+
+def _summarise(words: list[str], code: int, complaint: str) -> None:
+    """The summary that ends ``--output json`` also where nothing else came out."""
+    from orchestrator.events import Summary
+    from orchestrator.show import make_renderer
+
+    command = next((word for word in words if not word.startswith("-")), "mxfleet")
+    make_renderer("json", sys.stdout, sys.stderr)(
+        Summary(command=command, exit_code=code, message=complaint)
+    )
 
 
 def _complain(text: str) -> None:

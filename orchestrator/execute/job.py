@@ -10,15 +10,14 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import MxfleetError, UsageError
-from orchestrator.events import JobStarted, OutputLine, Sink, StillRunning
+from orchestrator.errors import MxfleetError, ProtocolError, UsageError
+from orchestrator.events import JobStarted, OutputLine, Sink
 from orchestrator.execute.folder import RunFolder
 from orchestrator.execute.lines import LineSplitter
 from orchestrator.plan.jobs import PlannedJob
 from orchestrator.transport.agent.spool import SpoolParser
 from orchestrator.transport.session import AgentSession, Request
 
-SILENCE_NOTICE = 8.0  # seconds without output after which a sign of life is given
 _STREAMS = {1: "stdout", 2: "stderr"}
 
 
@@ -104,7 +103,6 @@ def run_job(session: AgentSession, job: PlannedJob, folder: RunFolder, sink: Sin
                 output.feed,
                 _Files(attempt, folder),
                 lambda message: _on_message(message, attempt, sink),
-                lambda: sink(StillRunning(job.target.name, job.op, time.monotonic() - began)),
             )
             attempt.outcome = result["outcome"]
         except _NotKeptError as error:
@@ -138,7 +136,7 @@ def fetch_job(session: AgentSession, job: PlannedJob, folder: RunFolder) -> Atte
             files.on_output = output.feed
             request = session.request("fetch", store=job.spec["store"], job=job.job)
             try:
-                status = _receive(request, files.data, files, lambda message: None, lambda: None)
+                status = _receive(request, files.data, files, lambda message: None)
             except _NotKeptError:
                 request.result()  # what is not taken would hold up the requests after it
                 raise
@@ -146,6 +144,7 @@ def fetch_job(session: AgentSession, job: PlannedJob, folder: RunFolder) -> Atte
         attempt.last_words = output.last[2] or output.last[1]
         attempt.started = status["state"] != "absent"
         attempt.outcome = status.get("outcome")
+        attempt.seconds = (attempt.outcome or {}).get("seconds") or 0.0
         if "output" in attempt.files:
             temporary.replace(attempt.log)
     except MxfleetError as error:
@@ -214,14 +213,10 @@ def _receive(
     output: Callable[[bytes], None],
     files: _Files,
     on_message: Callable[[dict[str, Any]], None],
-    on_silence: Callable[[], None],
 ) -> dict[str, Any]:
     """Take everything that a request brings, until its result."""
-    while True:
-        item = request.next(SILENCE_NOTICE)
-        if item is None:
-            on_silence()
-        elif isinstance(item, bytes):
+    for item in request:
+        if isinstance(item, bytes):
             if files.open:
                 files.data(item)
             else:
@@ -232,3 +227,4 @@ def _receive(
             return item
         else:
             on_message(item)
+    raise ProtocolError("the agent gave no result")

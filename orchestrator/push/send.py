@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -20,8 +20,6 @@ KEEP_TREES = 10
 KEEP_TREE_DAYS = 14.0
 # Small files are gathered before they go out, so that a push is a stream and not a conversation.
 _BATCH = 256 * 1024
-
-Progress = Callable[[int], None]  # bytes of content sent so far
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,6 @@ def push_tree(
     tree: Tree,
     *,
     dry_run: bool = False,
-    progress: Progress | None = None,
 ) -> Sent:
     """Make ``tree`` exist in the target's store; one round trip when it is there already."""
     there = session.call("has_tree", store=target.store, tree=tree.name)
@@ -63,7 +60,7 @@ def push_tree(
         keep=KEEP_TREES,
         keep_days=KEEP_TREE_DAYS,
     )
-    _stream(request, contents(tree, needed), progress)
+    _stream(request, contents(tree, needed))
     request.result()
     return Sent(path, len(needed), size, changes=changes)
 
@@ -77,7 +74,6 @@ def push_in_place(
     only: Sequence[str] = (),
     delete: bool = False,
     dry_run: bool = False,
-    progress: Progress | None = None,
 ) -> Sent:
     """Bring ``folders`` of an established checkout in step with ``tree``.
 
@@ -126,7 +122,7 @@ def push_in_place(
         delete=removed,
         expected=expected,
     )
-    _stream(request, chain(contents(part, chosen), [front_door]), progress)
+    _stream(request, chain(contents(part, chosen), [front_door]))
     request.result()
     return Sent(workdir, len(entries), size, len(removed), tuple(changes))
 
@@ -152,19 +148,15 @@ def _whitelisted(text: str, tree: Tree, part: Tree, where: str) -> tuple[str, li
     return whitelist.add(text, names, where), names
 
 
-def _stream(request: Request, pieces: Iterable[bytes], progress: Progress | None) -> None:
+def _stream(request: Request, pieces: Iterable[bytes]) -> None:
     packer = zlib.compressobj(3)
     waiting = bytearray()
-    done = 0
     try:
         for piece in pieces:
             waiting += packer.compress(piece)
-            done += len(piece)
             if len(waiting) >= _BATCH:
                 request.send(bytes(waiting))
                 waiting.clear()
-            if progress is not None:
-                progress(done)
         waiting += packer.flush()
         request.send(bytes(waiting))
     except TreeError:

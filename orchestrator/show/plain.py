@@ -24,7 +24,6 @@ from orchestrator.events import (
     Planned,
     Pushed,
     Row,
-    StillRunning,
     Summary,
     TargetFailed,
 )
@@ -63,7 +62,6 @@ class PlainRenderer:
             Pushed.kind: self._pushed,
             JobStarted.kind: self._job_started,
             OutputLine.kind: lambda event: self._line(event.target, safe(event.text)),
-            StillRunning.kind: self._still_running,
             JobEnded.kind: self._job_ended,
             HostLine.kind: self._hosts.append,
             Planned.kind: self._planned,
@@ -113,9 +111,6 @@ class PlainRenderer:
     def _job_started(self, event: JobStarted) -> None:
         attempt = f" (attempt {event.attempt})" if event.attempt > 1 else ""
         self._line(event.target, safe(f"start {event.op}{attempt}"))
-
-    def _still_running(self, event: StillRunning) -> None:
-        self._line(event.target, safe(f"... {event.op} runs, {event.seconds:.0f} s so far"))
 
     def _job_ended(self, event: JobEnded) -> None:
         self._jobs.append(event)

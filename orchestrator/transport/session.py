@@ -336,6 +336,11 @@ class AgentSession:
         self._writer.heartbeat_if_idle(wire.beat(self._dead_link))
 
     def _lost_at_end(self) -> MxfleetError:
+        status = self._pipe.wait(2.0)
         tail = self._pipe.stderr_tail().decode("utf-8", "replace").strip().split("\n")[-1]
-        said = f": {tail}" if tail else ""
-        return LinkLostError(f"the agent ended before its time{said}", where=self.name)
+        how = "" if status is None else f", its command with status {status}"
+        return LinkLostError(
+            f"the agent ended before its time{how}{f': {tail}' if tail else ''}",
+            where=self.name,
+            hint="was the container or the machine stopped, or the agent killed?",
+        )

@@ -171,8 +171,10 @@ def make_folders(path: str) -> None:
                 raise
 
 
-def private_store(path: Optional[str], in_container: bool) -> str:
+def private_store(path: Optional[str], in_container: bool, make: bool = True) -> str:
     """Return the folder that keeps trees and jobs, made if needed and ours alone to write.
+
+    With ``make`` false one that is not there is left so: a question changes nothing.
 
     The default lies in the login's home, in a container in its /tmp. A folder that somebody else
     owns is refused: whoever owns it could swap what we run.
@@ -186,6 +188,8 @@ def private_store(path: Optional[str], in_container: bool) -> str:
         raise AgentError(
             "permission", "the store %s is not an absolute path" % path, "write it as /path/to/it"
         )
+    if not make and not os.path.lexists(path):
+        return os.path.realpath(path)
     try:
         make_folders(path)
         # Of a link both ends count: who owns the link can point it elsewhere.

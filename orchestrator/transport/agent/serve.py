@@ -202,19 +202,19 @@ class Agent(object):
         except OSError:
             pass  # the main loop sees the end of the pipe as well
 
-    def _store(self, request: Request) -> str:
-        return private_store(request.args.get("store"), self._in_container)
+    def _store(self, request: Request, make: bool = True) -> str:
+        return private_store(request.args.get("store"), self._in_container, make)
 
     def _facts(self, request: Request) -> Dict[str, Any]:
         return facts_of.gather(request.args, self._store(request))
 
     def _has_tree(self, request: Request) -> Dict[str, Any]:
-        trees = TreeStore(self._store(request))
+        trees = TreeStore(self._store(request, make=False))
         name = request.args["tree"]
         return {"present": trees.present(name), "path": trees.folder(name)}
 
     def _missing(self, request: Request) -> Dict[str, Any]:
-        trees = TreeStore(self._store(request))
+        trees = TreeStore(self._store(request, make=False))
         return {"missing": trees.missing(self._entries(request))}
 
     @staticmethod
@@ -270,11 +270,11 @@ class Agent(object):
         return {"known": True, "finished": job.finished.wait(EXIT_LIMIT_SECONDS)}
 
     def _job(self, request: Request) -> Dict[str, Any]:
-        return fetch.job_status(self._store(request), request.args["job"])
+        return fetch.job_status(self._store(request, make=False), request.args["job"])
 
     def _fetch(self, request: Request) -> Dict[str, Any]:
         """Send a job's spool and its files."""
-        store = self._store(request)
+        store = self._store(request, make=False)
         status = fetch.job_status(store, request.args["job"])
         folder = job_folder(store, request.args["job"])
         names = list(request.args.get("names") or ("output",) + fetch.RESULT_FILES)

@@ -196,7 +196,7 @@ class TreeStore(object):
             self._publish(stage, name)
             os.close(self.lock(name))
         except OSError as error:
-            raise explain_os_error(error, "receiving the tree")
+            raise explain_os_error(error, "receiving the tree into %s" % self.root)
         finally:
             remove_quietly(stage)
             if handle is not None:

@@ -13,8 +13,7 @@ import pytest
 from agent_kit import Agents, Jobs, receive, until
 
 from orchestrator.errors import LinkLostError, UnusableError, UsageError
-from orchestrator.events import Event, JobStarted, OutputLine, StillRunning
-from orchestrator.execute import job as job_module
+from orchestrator.events import Event, JobStarted, OutputLine
 from orchestrator.execute.folder import RunFolder
 from orchestrator.execute.job import fetch_job, run_job
 from orchestrator.inventory.model import Host, Target
@@ -74,15 +73,6 @@ def test_all_that_a_job_brings(session: AgentSession, jobs: Jobs, folder: RunFol
     assert again.log.read_bytes() == log
     assert again.csv is not None and again.csv.read_bytes() == b"a,b\r\n1,2\r\n"
     assert again.last_words == "last words"
-
-
-def test_a_sign_of_life(
-    session: AgentSession, jobs: Jobs, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job_module, "SILENCE_NOTICE", 0.2)
-    seen: list[Event] = []
-    run_job(session, planned(jobs, "import time; time.sleep(1)"), folder, seen.append)
-    assert any(isinstance(event, StillRunning) for event in seen)
 
 
 def test_what_the_target_refuses(session: AgentSession, jobs: Jobs, folder: RunFolder) -> None:

@@ -79,12 +79,10 @@ def test_full_push_of_strange_files(
     (benchmark / "large.bin").write_bytes(random.Random(5).randbytes(50 << 20))
     (benchmark / "zeros.bin").write_bytes(bytes(50 << 20))
     tree = build(work)
-    seen: list[int] = []
-    sent = push_tree(session, target, tree, progress=seen.append)
+    sent = push_tree(session, target, tree)
     assert there(sent) == expected(work, tree)
     assert sent.files == len({e.sha256 for e in tree.entries if e.link is None})
-    assert seen == sorted(seen)
-    assert seen[-1] == sent.bytes > 100 << 20
+    assert sent.bytes > 100 << 20
 
 
 def test_an_unchanged_push_is_one_request(

@@ -24,7 +24,6 @@ from orchestrator.events import (
     OutputLine,
     Pushed,
     Row,
-    StillRunning,
     Summary,
     TargetFailed,
 )
@@ -38,7 +37,6 @@ RUN: list[Event] = [
     Pushed("h2", "abc", "/store/trees/abc", 0, 0),
     JobStarted("h1", "rms", "j1"),
     OutputLine("h1", "rms", "stdout", "[VERIFY] rms -> PASS"),
-    StillRunning("h1", "rms", 12.3),
     Note("clock is 3 s off", target="h1", level="warning"),
     TargetFailed("h9", "UNREACHABLE", "connection refused"),
     JobEnded("h1", "rms", "j1", "PASSED", 0, 3.2, log="/runs/1/h1.log"),
@@ -63,7 +61,6 @@ def test_a_run_as_text() -> None:
         "h2 | nothing to send: /store/trees/abc\n"
         "h1 | start rms\n"
         "h1 | [VERIFY] rms -> PASS\n"
-        "h1 | ... rms runs, 12 s so far\n"
         "h1 | end rms PASSED in 3.20 s\n"
         "\n"
         "operator  host  status  Acc_Pass  dtype    shape  GPU time  noise  BWUtil\n"
