@@ -11,8 +11,15 @@ UNKNOWN = "-"
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as ``3.90 µs``; ``-`` when unknown or not finite."""
+    """A measured time in seconds as ``3.90 µs``; ``-`` when unknown or not finite."""
     return _scaled(seconds, _TIMES)
+
+
+def elapsed(seconds: float | None) -> str:
+    """How long a command or a job took, always in seconds: ``0.03 s``; ``-`` when unknown."""
+    if seconds is not None and 0 <= seconds < 0.005:
+        return "< 0.01 s"
+    return _scaled(seconds, _TIMES[-1:])
 
 
 def size(count: float | None) -> str:
@@ -20,6 +27,19 @@ def size(count: float | None) -> str:
     if count is not None and 0 <= count < 1000:
         return f"{count:.0f} B"
     return _scaled(count, _SIZES)
+
+
+def counted(count: int, name: str) -> str:
+    """``count`` and a name in the plural, both as people say it: ``1 file sent``, ``131 kB sent``.
+
+    ``name`` begins with the noun; one that is no plural (a status) stays as it is.
+    """
+    noun, blank, rest = name.partition(" ")
+    if noun == "bytes":
+        return f"{size(count)}{blank}{rest}"
+    if count == 1 and noun.islower():
+        noun = noun.removesuffix("s")
+    return f"{count} {noun}{blank}{rest}"
 
 
 def percent(fraction: float | None) -> str:

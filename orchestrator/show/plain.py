@@ -28,7 +28,7 @@ from orchestrator.events import (
     TargetFailed,
 )
 from orchestrator.show.hosts import hosts_table
-from orchestrator.show.numbers import duration, size
+from orchestrator.show.numbers import counted, elapsed, size
 from orchestrator.show.stream import LineStream
 from orchestrator.show.table import result_table
 from orchestrator.show.text import display_width, pad, safe
@@ -51,7 +51,8 @@ class PlainRenderer:
         self._color = color
         self._width = width
         self._lock = threading.Lock()
-        self._longest = 0  # of the names in front of lines; 0: no line so far
+        self._longest = 0  # of the names in front of lines
+        self._begun = False  # whether a line is out on ``stream``
         self._rows: list[Row] = []
         self._merged: list[Merged] = []
         self._jobs: list[JobEnded] = []
@@ -77,28 +78,34 @@ class PlainRenderer:
             if handler is not None:
                 handler(event)
 
-    def _line(self, target: str, text: str) -> None:
+    def _name(self, target: str) -> str:
         name = safe(target)
         self._longest = max(self._longest, display_width(name))
-        self._out.write(f"{self._paint(_PREFIX, pad(name, self._longest))} | {text}")
+        return pad(name, self._longest)
 
-    def _aside(self, text: str) -> None:
+    def _line(self, target: str, text: str) -> None:
+        self._begun = True
+        self._out.write(f"{self._paint(_PREFIX, self._name(target))} | {text}")
+
+    def _aside(self, target: str | None, text: str) -> None:
+        if target:
+            # Not coloured: where the errors go need not be a terminal.
+            text = f"{self._name(target)} | {text}"
         with suppress(InterruptedRun):  # a closed stderr is no reason to stop a run
             self._errors.write(text)
 
     def _note(self, event: Note) -> None:
-        where = f"{event.target}: " if event.target else ""
         level = "" if event.level == "info" else f"{event.level}: "
-        self._aside(safe(f"{level}{where}{event.message}"))
+        self._aside(event.target, safe(f"{level}{event.message}"))
 
     def _target_failed(self, event: TargetFailed) -> None:
-        self._aside(safe(f"{event.target}: {event.status}: {event.message}"))
+        self._aside(event.target, safe(f"{event.status}: {event.message}"))
 
     def _pushed(self, event: Pushed) -> None:
         for change in event.changes:
             self._line(event.target, safe(change))
         verb = "would send" if event.dry_run else "sent"
-        text = f"{verb} {_count(event.files_sent, 'file')} ({size(event.bytes_sent)})"
+        text = f"{verb} {counted(event.files_sent, 'files')} ({size(event.bytes_sent)})"
         if not event.files_sent and not event.deleted:
             text = "nothing to send"
         elif event.deleted:
@@ -116,8 +123,9 @@ class PlainRenderer:
         self._jobs.append(event)
         status = self._paint_status(event.status, event.status)
         message = safe(f": {event.message}") if event.message else ""
-        taken = duration(event.seconds)
-        self._line(event.target, f"end {safe(event.op)} {status} in {taken}{message}")
+        number = f" ({event.number} of {event.total})" if event.total > 1 else ""
+        taken = elapsed(event.seconds)
+        self._line(event.target, f"end {safe(event.op)} {status} in {taken}{number}{message}")
 
     def _summary(self, event: Summary) -> None:
         table = result_table(self._rows, self._width, self._paint_status)
@@ -129,7 +137,7 @@ class PlainRenderer:
             [_summary_line(event)],
         ]
         lines = [line for block in blocks if block for line in ("", *block)]
-        self._out.write(*(lines if self._longest else lines[1:]))
+        self._out.write(*(lines if self._begun else lines[1:]))
 
     def _log_lines(self, event: Summary) -> list[str]:
         jobs = self._jobs
@@ -161,23 +169,19 @@ def _merged_lines(event: Merged) -> list[str]:
 
 
 def _summary_line(event: Summary) -> str:
-    parts = [f"{count} {name}" for name, count in event.counts.items() if count]
+    parts = [counted(count, name) for name, count in event.counts.items() if count]
     lost: dict[str, int] = {}
     for status in event.targets.values():
         if status != "OK":
             lost[status] = lost.get(status, 0) + 1
-    parts += [f"{_count(count, 'target')} {status}" for status, count in lost.items()]
+    parts += [counted(count, f"targets {status}") for status, count in lost.items()]
     text = ", ".join(parts)
     if event.message:
         text += f"{'; ' if text else ''}{event.message}"
     text = f"{event.command}: {text or 'done'}"
-    taken = f" in {duration(event.seconds)}" if event.seconds is not None else ""
+    taken = f" in {elapsed(event.seconds)}" if event.seconds is not None else ""
     code = f", exit code {event.exit_code}" if event.exit_code else ""
     return safe(f"{text}{taken}{code}")
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _short(path: str) -> str:

@@ -1,8 +1,7 @@
 """The result table: one line a case and target, within the width that there is.
 
-When it is too wide, the shape gives way first: it is cut, unless two rows would then look the
-same. Operator, host and dtype, and such shapes, go on in further lines instead. Status, accuracy
-and numbers always stay whole.
+When it is too wide, shape, operator, host and dtype, in this order, go on in further lines. Status,
+accuracy and numbers always stay in one.
 """
 
 from __future__ import annotations
@@ -21,7 +20,13 @@ from orchestrator.show.text import display_width, fold, pad, safe, truncate
 _FOLDING = (("shape",), ("operator", "host"), ("dtype",))
 _KEEP = {"shape": 6, "operator": 10, "host": 7, "dtype": 6}
 _PREFER = {"shape": 11, "operator": 14, "host": 10, "dtype": 8}
-_LONGEST_CELL = 160
+# More is no label: somebody's megabyte must not bury the table.
+_LONGEST_CELL = 400
+
+_STATISTICS = {
+    "cold_gpu": "GPU time: median of cold runs",
+    "cpu": "CPU time: median of warm runs",
+}
 
 Paint = Callable[[str, str], str]
 """Takes a status and text, returns the text coloured for it."""
@@ -47,14 +52,13 @@ class _Column:
 def result_table(rows: Sequence[Row], width: int, paint: Paint = no_paint) -> list[str]:
     """The lines of the table of ``rows``, by operator and host, at most ``width`` (≥ 80) cells.
 
-    Flags and messages of rows follow beneath it.
+    What its times are, and flags and messages of rows, follow beneath it.
     """
     if not rows:
         return []
     ordered = sorted(rows, key=lambda row: (row.op, row.target))
     columns = _columns(ordered)
     gap = _fit(columns, width)
-    _cut_shapes(ordered, columns)
     lines = [gap.join(pad(column.title, column.width) for column in columns).rstrip()]
     lines.append(gap.join("-" * column.width for column in columns))
     for number, row in enumerate(ordered):
@@ -66,13 +70,13 @@ def result_table(rows: Sequence[Row], width: int, paint: Paint = no_paint) -> li
                 for cell, column in zip(padded, columns, strict=True)
             ]
             lines.append(gap.join(painted).rstrip())
-    return lines + _remarks(ordered, width)
+    return [*lines, *_legend(ordered, width), *_remarks(ordered, width)]
 
 
 def _columns(rows: Sequence[Row]) -> list[_Column]:
-    timers = {row.timer for row in rows if row.timer is not None}
+    timers = _timers(rows)
     mixed = len(timers) > 1
-    title = "time" if mixed else "CPU time" if timers == {"cpu"} else "GPU time"
+    title = "time" if len(timers) != 1 else "CPU time" if timers == {"cpu"} else "GPU time"
 
     def time(row: Row) -> str:
         return duration(row.seconds) + (" cpu" if mixed and row.timer == "cpu" else "")
@@ -83,11 +87,38 @@ def _columns(rows: Sequence[Row]) -> list[_Column]:
         _Column.of("status", [row.status for row in rows]),
         _Column.of("Acc_Pass", [row.accuracy or UNKNOWN for row in rows]),
         _Column.of("dtype", [(row.dtype or UNKNOWN).removeprefix("torch.") for row in rows]),
-        _Column.of("shape", [row.shape or UNKNOWN for row in rows]),
+        _Column.of("shape", _shapes(rows)),
         _Column.of(title, [time(row) for row in rows]),
         _Column.of("noise", [percent(row.noise) for row in rows]),
         _Column.of("BWUtil", [percent(row.bandwidth_utilisation) for row in rows]),
     ]
+
+
+def _timers(rows: Sequence[Row]) -> set[str]:
+    timed = (row for row in rows if duration(row.seconds) != UNKNOWN)
+    return {row.timer for row in timed if row.timer is not None}
+
+
+def _shapes(rows: Sequence[Row]) -> list[str]:
+    """What tells the cases of an operator apart: the shape, else the parameters that differ."""
+    alike = Counter((row.op, row.target, row.dtype, row.shape) for row in rows)
+    shapes = []
+    for row in rows:
+        twin = alike[row.op, row.target, row.dtype, row.shape] > 1
+        words = [row.shape, row.case if twin or not row.shape else None]
+        shapes.append(" ".join(word for word in words if word) or UNKNOWN)
+    return shapes
+
+
+def _legend(rows: Sequence[Row], width: int) -> list[str]:
+    """Which statistic the table shows; nothing where it shows no time."""
+    timers = _timers(rows)
+    said = ", ".join(text for timer, text in _STATISTICS.items() if timer in timers)
+    text = (
+        f"{said} (established scripts: mean); noise: relative standard deviation; "
+        "established time columns of the CSV: means"
+    )
+    return fold(text, width) if said else []
 
 
 def _fit(columns: Sequence[_Column], width: int) -> str:
@@ -110,19 +141,6 @@ def _fit(columns: Sequence[_Column], width: int) -> str:
     return gap
 
 
-def _cut_shapes(rows: Sequence[Row], columns: Sequence[_Column]) -> None:
-    """Cut the shapes to their column where each row still differs from all others."""
-    shape = next(column for column in columns if column.title == "shape")
-    cut = [truncate(cell, shape.width) for cell in shape.cells]
-    seen = Counter(
-        (row.op, row.target, row.dtype, text) for row, text in zip(rows, cut, strict=True)
-    )
-    shape.cells = [
-        text if seen[row.op, row.target, row.dtype, text] == 1 else whole
-        for row, text, whole in zip(rows, cut, shape.cells, strict=True)
-    ]
-
-
 def _remarks(rows: Sequence[Row], width: int) -> list[str]:
     lines: list[str] = []
     for row in rows:
@@ -130,7 +148,8 @@ def _remarks(rows: Sequence[Row], width: int) -> list[str]:
         if row.message:
             remark += ("; " if remark else "") + row.message
         if remark:
-            text = truncate(safe(f"{row.op} on {row.target}: {remark}"), 10 * width)
+            case = f", {row.case}" if row.case else ""
+            text = truncate(safe(f"{row.op} on {row.target}{case}: {remark}"), 10 * width)
             first, *rest = fold(text, width - 2)
             lines += [first, *(f"  {piece}" for piece in rest)]
     return lines

@@ -16,6 +16,7 @@ import unicodedata
 _HARMFUL = re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+_PUNCTUATION = frozenset("_:-,;/)=.")
 _ZERO_WIDTH = frozenset({"Mn", "Me", "Cf"})
 
 
@@ -63,12 +64,18 @@ def truncate(text: str, width: int) -> str:
 
 
 def fold(text: str, width: int) -> list[str]:
-    """``text`` in pieces of at most ``width`` cells, broken after blanks and punctuation."""
+    """``text`` in pieces of at most ``width`` cells, broken at blanks.
+
+    Only a word that is longer than a whole piece is broken itself, after punctuation if it has any.
+    """
     pieces: list[str] = []
     while len(text) > width or display_width(text) > width:
         end = max(_head(text, width), 1)
-        breaks = [at for at in range(end, end // 2, -1) if text[at - 1] in " _:-,;/)"]
-        end = breaks[0] if breaks else end
+        blank = text.rfind(" ", 1, end + 1)
+        if text[: max(blank, 0)].strip(" "):
+            end = blank
+        else:
+            end = next((at for at in range(end, 1, -1) if text[at - 1] in _PUNCTUATION), end)
         pieces.append(text[:end].rstrip(" "))
         text = text[end:].lstrip(" ")
     return [*pieces, text] if text or not pieces else pieces

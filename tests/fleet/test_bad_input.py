@@ -294,10 +294,10 @@ def test_one_line_says_what_is_wrong(bench: Bench, case: Case) -> None:
     lines = [line for line in result.stderr.splitlines() if "pushing it" not in line]
     assert len(lines) == (len(case.targets) or 1), result
     for line in lines:
-        name, _, text = line.partition(": ")
+        name, _, text = line.partition(" | ")
         assert re.fullmatch(wanted, text if case.targets else line), line
         if case.targets:
-            assert name in case.targets
+            assert name.rstrip() in case.targets
     assert "Traceback" not in result.stdout
     if not case.targets:
         assert result.stdout == ""
@@ -325,7 +325,7 @@ def test_a_bad_host_costs_the_good_one_nothing(bench: Bench) -> None:
     bad = {"address": "127.0.0.1", "port": unused_port()}
     bench.inventory(hosts={"bad": bad, "loop2": {"user": bench.fleet.user}})
     result = bench.mxfleet("run", "--op", "probe_digest,probe_speak", code=3)
-    assert result.stderr.count("bad: UNREACHABLE") == 1
+    assert len(re.findall(r"^bad +\| UNREACHABLE: ", result.stderr, re.MULTILINE)) == 1
     ((_, lines),) = bench.tables().items()
     assert len(lines) == 3
     run = bench.runs()[0]
@@ -369,7 +369,7 @@ def test_disk_full_during_a_push(bench: Bench, small_disk: Path) -> None:
     big.write_bytes(os.urandom(300_000))
     result = bench.mxfleet("push", code=3)
     (line,) = result.stderr.splitlines()
-    assert re.fullmatch(r"loop1: UNUSABLE: no space left while .+; free some space .+", line)
+    assert re.fullmatch(r"loop1 \| UNUSABLE: no space left while .+; free some space .+", line)
     assert str(small_disk) in line  # which file system that is
     left = [path for path in (small_disk / "trees").iterdir() if path.suffix != ".lock"]
     assert left == []

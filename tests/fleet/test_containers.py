@@ -106,7 +106,7 @@ def test_container_paused(bench: Bench) -> None:
     finally:
         bench.fleet.docker("loop2", "unpause", bench.fleet.container)
     line = "container vllm-dsv4 is paused; wake it with: docker unpause vllm-dsv4"
-    assert f"loop2: UNUSABLE: {line}" in result.stderr.splitlines()
+    assert f"loop2 | UNUSABLE: {line}" in result.stderr.splitlines()
     assert [row["status"] for row in bench.records(bench.runs()[0], "loop1", "probe_digest")] == [
         "PASSED"
     ]
@@ -130,7 +130,7 @@ def test_container_killed_while_a_job_runs(bench: Bench) -> None:
         result = running.result()
         bench.fleet.in_container("loop2", "rm", gate)
     assert result.code == 3, result
-    assert re.search(r"^loop1: UNREACHABLE: .+", result.stderr, re.MULTILINE)
+    assert re.search(r"^loop1 \| UNREACHABLE: .+", result.stderr, re.MULTILINE)
     run = bench.runs()[0]
     statuses = [record["status"] for record in bench.records(run, "loop2", "probe_linger")]
     assert statuses == ["PASSED", "PASSED"]
@@ -150,7 +150,7 @@ def test_docker_command_that_is_not_there(bench: Bench) -> None:
     result = bench.mxfleet("push", code=3)
     lines = sorted(result.stderr.splitlines())
     assert [line.split(";")[0] for line in lines] == [
-        f"{host}: UNUSABLE: there is no podman-of-old on the host" for host in ("loop1", "loop2")
+        f"{host} | UNUSABLE: there is no podman-of-old on the host" for host in ("loop1", "loop2")
     ]
 
 
@@ -159,7 +159,7 @@ def test_no_permission_on_the_socket(bench: Bench) -> None:
         result = bench.mxfleet("run", "--op", "probe_digest", code=3)
         checked = bench.mxfleet("hosts", "loop2", "--check", "--output", "json", code=3)
     line = "no permission on the Docker socket; add the user to the group docker .+ sudo -n docker"
-    (said,) = [text for text in result.stderr.splitlines() if text.startswith("loop2: UNUSABLE")]
+    (said,) = [text for text in result.stderr.splitlines() if text.startswith("loop2 | UNUSABLE")]
     assert re.search(line, said)
     (listed,) = [event for event in checked.events() if event["event"] == "target"]
     assert re.search(line, listed["message"])
@@ -173,7 +173,7 @@ def test_docker_through_sudo(bench: Bench) -> None:
         command = ["sudo", "-n", "docker", "-H", f"unix://{socket}"]
         bench.inventory(hosts={"loop2": {"user": bench.fleet.user}}, docker_command=command)
         refused = bench.mxfleet("run", "--op", "probe_digest", code=3)
-        assert re.search(r"loop2: UNUSABLE: sudo asks for a password; .+", refused.stderr)
+        assert re.search(r"loop2 \| UNUSABLE: sudo asks for a password; .+", refused.stderr)
         SUDOERS.write_text(f"{bench.fleet.user} ALL=(root) NOPASSWD: {shutil.which('docker')}\n")
         SUDOERS.chmod(0o440)
         try:
@@ -202,7 +202,7 @@ def test_docker_user_and_a_store_of_somebody_else(bench: Bench) -> None:
     result = bench.mxfleet("push", code=3)
     for host in bench.fleet.hosts:
         assert re.search(
-            rf"^{host}: UNUSABLE: the store {bench.store} cannot be written; .+",
+            rf"^{host} \| UNUSABLE: the store {bench.store} cannot be written; .+",
             result.stderr,
             re.MULTILINE,
         )
@@ -221,7 +221,7 @@ def test_container_without_python(bench: Bench) -> None:
         bench.inventory(hosts={"loop1": {"user": "root", "container": second}})
         result = bench.mxfleet("run", "--op", "probe_digest", code=3)
     (line,) = result.stderr.splitlines()
-    assert line.startswith("loop1: UNUSABLE: no Python 3.6 or later was found for the agent; ")
+    assert line.startswith("loop1 | UNUSABLE: no Python 3.6 or later was found for the agent; ")
 
 
 def test_workdir_that_another_container_has(bench: Bench) -> None:

@@ -192,7 +192,7 @@ def test_lines_come_while_the_jobs_run(bench: Bench) -> None:
 
 def test_run_pushes_what_is_not_there_and_says_so(bench: Bench) -> None:
     first = bench.mxfleet("run", "--op", "probe_digest")
-    assert re.findall(r"(loop\d): tree \w+ is not there yet, pushing it", first.stderr)
+    assert re.findall(r"(loop\d) +\| tree \w+ is not there yet, pushing it", first.stderr)
     assert all(any(line.startswith("sent 9 files") for line in first.said(h)) for h in HOSTS)
     second = bench.mxfleet("run", "--op", "probe_digest")
     assert "pushing" not in second.stdout + second.stderr

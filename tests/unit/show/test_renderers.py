@@ -39,8 +39,19 @@ RUN: list[Event] = [
     OutputLine("h1", "rms", "stdout", "[VERIFY] rms -> PASS"),
     Note("clock is 3 s off", target="h1", level="warning"),
     TargetFailed("h9", "UNREACHABLE", "connection refused"),
-    JobEnded("h1", "rms", "j1", "PASSED", 0, 3.2, log="/runs/1/h1.log"),
-    Row("rms", "h1", "PASSED", "Yes", "float16", "(4 4)", 3.9e-6, "cold_gpu", 0.01, 0.5),
+    JobEnded("h1", "rms", "j1", "PASSED", 0, 3.2, 3, 16, log="/runs/1/h1.log"),
+    Row(
+        "rms",
+        "h1",
+        "PASSED",
+        accuracy="Yes",
+        dtype="float16",
+        shape="(4 4)",
+        seconds=3.9e-6,
+        timer="cold_gpu",
+        noise=0.01,
+        bandwidth_utilisation=0.5,
+    ),
     Merged("/stats/x_C500.csv", appended=1, withheld=("softmax on h2: FAILED",)),
     Summary("run", 3, {"PASSED": 1}, {"h1": "OK", "h9": "UNREACHABLE"}, folder="/runs/1"),
 ]
@@ -61,11 +72,13 @@ def test_a_run_as_text() -> None:
         "h2 | nothing to send: /store/trees/abc\n"
         "h1 | start rms\n"
         "h1 | [VERIFY] rms -> PASS\n"
-        "h1 | end rms PASSED in 3.20 s\n"
+        "h1 | end rms PASSED in 3.20 s (3 of 16)\n"
         "\n"
         "operator  host  status  Acc_Pass  dtype    shape  GPU time  noise  BWUtil\n"
         "--------  ----  ------  --------  -------  -----  --------  -----  ------\n"
         "rms       h1    PASSED  Yes       float16  (4 4)  3.90 µs   1.00%  50.0%\n"
+        "GPU time: median of cold runs (established scripts: mean); noise: relative\n"
+        "standard deviation; established time columns of the CSV: means\n"
         "\n"
         "merged into /stats/x_C500.csv: 1 appended\n"
         "  withheld: softmax on h2: FAILED\n"
@@ -75,7 +88,7 @@ def test_a_run_as_text() -> None:
         "\n"
         "run: 1 PASSED, 1 target UNREACHABLE, exit code 3\n"
     )
-    assert errors == "warning: h1: clock is 3 s off\nh9: UNREACHABLE: connection refused\n"
+    assert errors == "h1 | warning: clock is 3 s off\nh9 | UNREACHABLE: connection refused\n"
 
 
 def test_every_event_is_out_when_the_call_returns() -> None:
@@ -179,7 +192,7 @@ assert "rich" not in sys.modules and "pydantic" not in sys.modules
 try:
     for number in range(int(sys.argv[2])):
         render(OutputLine("h", "op", "stdout", "x" * 1000))
-    render(Row("op", "h", "PASSED", "Yes", "float16", "(1 2)", 1e-6, "cold_gpu"))
+    render(Row("op", "h", "PASSED", seconds=1e-6, timer="cold_gpu"))
     render(Summary("run", 0, {"PASSED": 1}))
 except InterruptedRun as error:
     sys.exit(error.code)
@@ -246,9 +259,7 @@ def test_our_own_lines_fit_into_a_pipe() -> None:
 @pytest.mark.parametrize("jobs", [3, 40])
 def test_many_logs_are_named_by_their_folder(jobs: int) -> None:
     ended: list[Event] = [
-        JobEnded(
-            "h", f"op{n}", f"j{n}", "PASSED" if n else "ERROR", 0, 1.0, "why", log=f"/r/{n}.log"
-        )
+        JobEnded("h", f"op{n}", f"j{n}", "PASSED" if n else "ERROR", 0, 1.0, log=f"/r/{n}.log")
         for n in range(jobs)
     ]
     out, _ = plain([*ended, Summary("run", 1, folder="/r")])
@@ -257,9 +268,66 @@ def test_many_logs_are_named_by_their_folder(jobs: int) -> None:
     assert "folder of the run: /r" in out
 
 
-def test_a_summary_alone_is_one_line() -> None:
-    out, _ = plain([Summary("push", 0, seconds=0.5)])
-    assert out == "push: done in 500 ms\n"
+@pytest.mark.parametrize(
+    ("summary", "line"),
+    [
+        (Summary("push", 0, seconds=0.0004), "push: done in < 0.01 s"),
+        (Summary("push", 0, seconds=0.0312), "push: done in 0.03 s"),
+        (
+            Summary("push", 0, {"files sent": 1, "bytes sent": 131_148, "files deleted": 0}),
+            "push: 1 file sent, 131 kB sent",
+        ),
+        (
+            Summary("push", 0, {"files to send": 0, "bytes to send": 0, "files to delete": 2}),
+            "push: 2 files to delete",
+        ),
+        (
+            Summary("run", 3, {"PASSED": 1}, {"a": "UNUSABLE", "b": "OK", "c": "UNUSABLE"}),
+            "run: 1 PASSED, 2 targets UNUSABLE, exit code 3",
+        ),
+        (Summary("run", 130, message="interrupted"), "run: interrupted, exit code 130"),
+    ],
+)
+def test_a_summary_alone_is_one_line(summary: Summary, line: str) -> None:
+    assert plain([summary])[0] == line + "\n"
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (Note("all is well"), "all is well"),
+        (Note("look", level="warning"), "warning: look"),
+        (Note("look", target="loop1"), "loop1 | look"),
+        (Note("look", target="loop1", level="error"), "loop1 | error: look"),
+        (TargetFailed("loop1", "UNUSABLE", "no torch"), "loop1 | UNUSABLE: no torch"),
+    ],
+)
+def test_what_targets_have_to_say_on_stderr(event: Event, line: str) -> None:
+    assert plain([event])[1] == line + "\n"
+    out, errors = plain([OutputLine("longest", "op", "stdout", "x"), event])
+    assert out == "longest | x\n"
+    assert errors.split() == line.split()
+    assert ("|" in errors) == (errors.find(" | ") == len("longest")) == ("|" in line)
+
+
+def test_failures_alone_leave_no_blank_line_before_the_summary() -> None:
+    out, _ = plain([TargetFailed("h", "UNUSABLE", "no torch"), Summary("push", 3)])
+    assert out == "push: done, exit code 3\n"
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (JobEnded("h", "rms", "j", "PASSED", 0, 0.012), "end rms PASSED in 0.01 s"),
+        (JobEnded("h", "rms", "j", "PASSED", 0, 2.45, 3, 16), "end rms PASSED in 2.45 s (3 of 16)"),
+        (
+            JobEnded("h", "rms", "j", "ERROR", 1, 123.4, 1, 2, "boom"),
+            "end rms ERROR in 123 s (1 of 2): boom",
+        ),
+    ],
+)
+def test_the_end_of_a_job(event: JobEnded, line: str) -> None:
+    assert plain([event])[0] == f"h | {line}\n"
 
 
 def test_stderr_that_is_gone_stops_nothing() -> None:

@@ -1,4 +1,4 @@
-"""The result table: it fits, it cuts nothing that tells rows apart, it keeps numbers whole."""
+"""The result table: it fits, it cuts nothing, it tells rows apart, it keeps numbers whole."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def row(
     op: str = "torch_rms_norm",
     target: str = "local",
     status: str = "PASSED",
-    shape: str = "(4096 4096)",
+    shape: str | None = "(4096 4096)",
     timer: str | None = "cold_gpu",
     **more: str | float | tuple[str, ...] | None,
 ) -> Row:
@@ -25,7 +25,7 @@ def row(
 
 
 def test_a_wide_one_says_everything_in_a_line() -> None:
-    assert result_table([row()], WIDE) == [
+    assert result_table([row()], WIDE)[:3] == [
         "operator        host   status  Acc_Pass  dtype     shape        GPU time  noise  BWUtil",
         "--------------  -----  ------  --------  --------  -----------  --------  -----  ------",
         "torch_rms_norm  local  PASSED  Yes       bfloat16  (4096 4096)  74.1 µs   0.89%  75.8%",
@@ -38,13 +38,35 @@ def test_a_wide_one_says_everything_in_a_line() -> None:
         (["cold_gpu"], "GPU time", ["74.1 µs"]),
         (["cpu", "cpu"], "CPU time", ["74.1 µs", "74.1 µs"]),
         (["cpu", "cold_gpu"], " time ", ["74.1 µs cpu", "74.1 µs "]),
-        ([None], "GPU time", ["74.1 µs"]),
+        ([None], " time ", ["74.1 µs"]),
     ],
 )
 def test_the_timer_is_named(timers: list[str | None], title: str, cells: list[str]) -> None:
     lines = result_table([row(f"op{n}", timer=timer) for n, timer in enumerate(timers)], WIDE)
     assert title in lines[0]
-    assert all(cell in line for cell, line in zip(cells, lines[2:], strict=True))
+    shown = lines[2 : 2 + len(cells)]
+    assert all(cell in line for cell, line in zip(cells, shown, strict=True))
+
+
+_NOISE = "noise: relative standard deviation; established time columns of the CSV: means"
+
+
+@pytest.mark.parametrize(
+    ("rows", "legend"),
+    [
+        ([row()], f"GPU time: median of cold runs (established scripts: mean); {_NOISE}"),
+        (
+            [row(), row(timer="cpu"), row(timer=None, seconds=None)],
+            "GPU time: median of cold runs, CPU time: median of warm runs "
+            f"(established scripts: mean); {_NOISE}",
+        ),
+        ([row(timer=None, seconds=None), row(seconds=float("nan"))], None),
+    ],
+)
+def test_the_statistic_is_named_where_a_time_is_shown(rows: list[Row], legend: str | None) -> None:
+    lines = result_table(rows, WIDE)
+    assert lines[2 + len(rows) :] == ([] if legend is None else [legend])
+    assert ("GPU time" in lines[0]) is (len(rows) == 1)
 
 
 HOSTILE = [
@@ -69,25 +91,55 @@ def test_it_fits_whatever_is_in_it(width: int) -> None:
     assert "LAUNCH_BOUND, THROTTLED; boom" in text
 
 
-def test_a_long_shape_is_cut_where_rows_stay_apart() -> None:
-    long = "(4096 22016) -> (4096 11008)"
-    lines = result_table([row("silu", shape=long), row("gelu", shape=long)], 80)
-    assert len(lines) == 4
-    assert all("…" in line for line in lines[2:])
+SHAPES = [
+    "M=512 N=512 K=4096",
+    "(4096 22016) -> (4096 11008)",
+    " ".join(f"({number} {number})" for number in range(1000, 1020)),
+]
 
 
-def test_shapes_that_a_cut_would_make_equal_stay_whole() -> None:
-    shapes = [f"(4096 22016) -> (4096 {last})" for last in ("11008", "22016")]
-    text = "\n".join(result_table([row(shape=shape) for shape in shapes], 80))
-    assert "…" not in text
-    assert all(shape.split()[-1][:3] in text for shape in shapes)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_shape_is_never_cut(shape: str) -> None:
+    lines = result_table([row("dynamic_per_token_scaled_fp8_quant", shape=shape)], 80)
+    start = lines[0].index("shape")
+    width = len(lines[1][start:].split()[0])
+    cells = [line[start : start + width].strip() for line in lines[2:]]
+    legend = next(at for at, line in enumerate(lines) if line.startswith("GPU time:"))
+    assert " ".join(cell for cell in cells[: legend - 2] if cell) == shape
+
+
+@pytest.mark.parametrize(
+    ("shape", "cases", "shown"),
+    [
+        (None, ["rows=8 dtype=float16", "rows=16 dtype=float16"], None),
+        ("(8 8)", [None, None], ["(8 8)", "(8 8)"]),
+        ("(8 8)", ["eps=1", "eps=2"], ["(8 8) eps=1", "(8 8) eps=2"]),
+        (None, [None, None], ["-", "-"]),
+    ],
+)
+def test_cases_of_a_sweep_can_be_told_apart(
+    shape: str | None, cases: list[str | None], shown: list[str] | None
+) -> None:
+    rows = [row(shape=shape, case=case, message="boom") for case in cases]
+    lines = result_table(rows, WIDE)
+    for line, cell in zip(lines[2:4], shown or cases, strict=True):
+        assert f"  {cell}  " in line
+    names = [f", {case}" if case else "" for case in cases]
+    assert lines[-2:] == [f"torch_rms_norm on local{name}: boom" for name in names]
+
+
+def test_a_shape_that_tells_its_case_stands_alone() -> None:
+    rows = [row(shape="(8 8)", case="rows=8"), row(shape="(9 8)", case="rows=9")]
+    assert "rows=" not in "\n".join(result_table(rows, WIDE))
 
 
 def test_unknown_is_not_zero() -> None:
     bare = Row("op", "h1", "ERROR", message="no record")
     lines = result_table([bare], 80)
     assert lines[2].split() == ["op", "h1", "ERROR", "-", "-", "-", "-", "-", "-"]
-    assert lines[3] == "op on h1: no record"
+    assert lines[0].split()[-3:] == ["time", "noise", "BWUtil"]
+    assert "GPU" not in lines[0]
+    assert lines[3:] == ["op on h1: no record"]
 
 
 def test_no_rows_no_table() -> None:

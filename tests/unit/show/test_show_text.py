@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.show.numbers import duration, percent, size
+from orchestrator.show.numbers import counted, duration, elapsed, percent, size
 from orchestrator.show.text import display_width, fold, pad, safe, truncate, utf8_decoder
 
 
@@ -77,6 +77,12 @@ def test_truncate(text: str, width: int, cut: str) -> None:
         ("torch_rms_norm", 8, ["torch_", "rms_norm"]),
         ("abcdefgh", 3, ["abc", "def", "gh"]),
         ("one two", 5, ["one", "two"]),
+        ("one two", 3, ["one", "two"]),
+        ("store /tmp/mxfleet-0 (1 GB free)", 16, ["store", "/tmp/mxfleet-0", "(1 GB free)"]),
+        ("set env_script here", 12, ["set", "env_script", "here"]),
+        ("a rows=65536", 6, ["a", "rows=", "65536"]),
+        ("moe_abcdefghi", 10, ["moe_", "abcdefghi"]),
+        ("  abcdef", 3, ["  a", "bcd", "ef"]),
     ],
 )
 def test_fold(text: str, width: int, pieces: list[str]) -> None:
@@ -109,6 +115,36 @@ def test_folding_and_cutting_fit_and_lose_nothing(text: str, width: int) -> None
 )
 def test_durations(seconds: float | None, shown: str) -> None:
     assert duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.0, "< 0.01 s"),
+        (4e-5, "< 0.01 s"),
+        (0.03, "0.03 s"),
+        (9.999, "10.0 s"),
+        (12345.0, "12345 s"),
+        (None, "-"),
+    ],
+)
+def test_how_long_a_command_took(seconds: float | None, shown: str) -> None:
+    assert elapsed(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "shown"),
+    [
+        (1, "files sent", "1 file sent"),
+        (2, "files sent", "2 files sent"),
+        (1, "targets UNUSABLE", "1 target UNUSABLE"),
+        (1, "PASSED", "1 PASSED"),
+        (261_148, "bytes sent", "261 kB sent"),
+        (1, "bytes to send", "1 B to send"),
+    ],
+)
+def test_counts(count: int, name: str, shown: str) -> None:
+    assert counted(count, name) == shown
 
 
 @pytest.mark.parametrize(
