@@ -103,6 +103,8 @@ class JobEnded(Event):
     status: str
     exit_code: int | None
     seconds: float
+    number: int = 1  # of ``total`` jobs of the run, in the order of their ends
+    total: int = 1
     message: str | None = None
     log: str | None = None
     csv: str | None = None
@@ -130,6 +132,9 @@ class Row(Event):
     op: str
     target: str
     status: str
+    case_id: str | None = None
+    case: str | None = None  # what tells it from its operator's other cases: rows=8 dtype=float16
+    parameters: dict[str, Any] = field(default_factory=dict)
     accuracy: str | None = None  # "Yes", "No" or None when not verified
     dtype: str | None = None
     shape: str | None = None

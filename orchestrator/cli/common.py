@@ -31,12 +31,12 @@ InventoryOption = Annotated[
     ),
 ]
 HostsOption = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--hosts",
         metavar="P",
         help="Targets: names, ranges c500-[01-08], @group, host:container; "
-        "A,B either, A&B both, A!B without. Default: all.",
+        "A,B either, A&B both, A!B without; may be repeated. Default: all.",
     ),
 ]
 OutputOption = Annotated[
@@ -51,16 +51,20 @@ def make_sink(output: Output) -> Sink:
     return make_renderer(output.value, sys.stdout, sys.stderr)
 
 
-def make_context(inventory: Path | None, hosts: str | None, output: Output) -> Context:
-    """Load the inventory, select targets, choose the renderer."""
+def make_context(inventory: Path | None, hosts: list[str] | None, output: Output) -> Context:
+    """Load the inventory, select targets (of several patterns all), choose the renderer."""
     from orchestrator.inventory.load import find_inventory, load
     from orchestrator.inventory.select import select
     from orchestrator.workflows.context import Context
 
     loaded = load(find_inventory(inventory))
-    return Context(loaded, select(loaded, hosts), make_sink(output))
+    patterns: list[str | None] = [*hosts] if hosts else [None]
+    names = {target.name for pattern in patterns for target in select(loaded, pattern)}
+    targets = tuple(target for target in loaded.targets if target.name in names)
+    return Context(loaded, targets, make_sink(output))
 
 
-def split_names(text: str) -> list[str]:
-    """``a,b`` to its names, each once, in order."""
-    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+def split_names(texts: list[str]) -> list[str]:
+    """``a,b`` and ``c`` to their names, each once, in order."""
+    names = [name.strip() for text in texts for name in text.split(",")]
+    return list(dict.fromkeys(name for name in names if name))

@@ -20,10 +20,16 @@ def hosts(
     inventory: InventoryOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """List targets: host, container, workdir, GPUs; with --check reachable or why not."""
+    """List targets; with --check say what each is.
+
+    Host, container, workdir, GPUs; with --check connect and give the facts, or why one cannot be
+    used.
+    """
     from orchestrator.errors import UsageError
     from orchestrator.workflows.hosts import hosts as hosts_workflow
 
     if pattern and hosts:
         raise UsageError("targets are named twice", hint="use either P or --hosts P")
-    return hosts_workflow(make_context(inventory, pattern or hosts, output), check=check)
+    return hosts_workflow(
+        make_context(inventory, [pattern] if pattern else hosts, output), check=check
+    )

@@ -19,9 +19,9 @@ from orchestrator.cli.common import (
 def push(
     hosts: HostsOption = None,
     only: Annotated[
-        str,
+        list[str] | None,
         typer.Option(metavar="A,B", help="Checkouts: only these operators or globs (config/x*)."),
-    ] = "",
+    ] = None,
     delete: Annotated[
         bool, typer.Option("--delete", help="Checkouts: also remove what only they have.")
     ] = False,
@@ -40,4 +40,4 @@ def push(
     from orchestrator.workflows.push import push as push_workflow
 
     context = make_context(inventory, hosts, output)
-    return push_workflow(context, only=split_names(only), delete=delete, dry_run=dry_run)
+    return push_workflow(context, only=split_names(only or []), delete=delete, dry_run=dry_run)

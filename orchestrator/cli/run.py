@@ -17,7 +17,10 @@ from orchestrator.cli.common import (
 
 
 def run(
-    op: Annotated[str, typer.Option("--op", metavar="A[,B]", help="Operators to run, in order.")],
+    op: Annotated[
+        list[str],
+        typer.Option("--op", metavar="A[,B]", help="Operators, in order; may be repeated."),
+    ],
     hosts: HostsOption = None,
     generate: Annotated[
         bool, typer.Option("--generate", help="Merge: append missing rows (default).")

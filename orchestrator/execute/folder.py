@@ -2,7 +2,7 @@
 
 ``plan.json``, ``inventory.yaml`` (as it was), ``tree.json`` (files and hashes), ``events.jsonl``,
 ``logs/<target>/<op>.log`` (raw), ``records/<target>/<op>.jsonl``, ``csv/<target>/<op>.csv`` (as
-pulled), ``configs/`` (what established checkouts had) and ``run-summary.json``.
+pulled), ``checkouts/`` (what established checkouts had) and ``run-summary.json``.
 """
 
 from __future__ import annotations
@@ -102,17 +102,17 @@ class RunFolder:
                 hint="was the run cut off before it started?",
             ) from None
 
-    def write_configs(self, target: str, configs: Mapping[str, Any]) -> None:
-        """Keep the configs that an established checkout had: its rows mean nothing without."""
-        if configs:
-            self._made(self.path / "configs" / f"{safe_name(target)}.json")
-            self.write_json(f"configs/{safe_name(target)}.json", configs)
+    def write_checkout(self, target: str, found: Mapping[str, Any]) -> None:
+        """Keep what an established checkout had: its rows mean nothing without."""
+        if found:
+            self._made(self.path / "checkouts" / f"{safe_name(target)}.json")
+            self.write_json(f"checkouts/{safe_name(target)}.json", found)
 
-    def read_configs(self, target: str) -> Mapping[str, Any]:
-        """What ``write_configs`` kept; empty when there was nothing to keep."""
-        name = f"configs/{safe_name(target)}.json"
-        configs: Mapping[str, Any] = self.read_json(name) if (self.path / name).exists() else {}
-        return configs
+    def read_checkout(self, target: str) -> Mapping[str, Any]:
+        """What ``write_checkout`` kept; empty when there was nothing to keep."""
+        name = f"checkouts/{safe_name(target)}.json"
+        found: Mapping[str, Any] = self.read_json(name) if (self.path / name).exists() else {}
+        return found
 
     @staticmethod
     def write_bytes(path: Path, data: bytes) -> None:

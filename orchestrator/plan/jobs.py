@@ -105,7 +105,7 @@ def command_line(job: PlannedJob) -> str:
 def _where(spec: dict[str, Any]) -> str:
     if "workdir" in spec:
         return shlex.quote(spec["workdir"])
-    return f"<store>/trees/{spec['tree']}/{spec['subfolder']}"
+    return shlex.quote(f"<store>/trees/{spec['tree']}/{spec['subfolder']}")
 
 
 def _job_name(run: str, target: Target, op: str) -> str:

@@ -91,11 +91,12 @@ def push_in_place(
     chosen = list(answer["changed"])
     removed = []
     if delete and not only:
-        # What a push never sends, editors' files for example, it does not delete either.
+        # Operators go, not what else lies there: a package's __init__.py, an editor's file.
         removed = sorted(
             path
             for path in answer["only_there"]
-            if not excluded(f"{mcoplib.SUBFOLDER}/{path}", tree.exclude)
+            if mcoplib.is_operator_file(path)
+            and not excluded(f"{mcoplib.SUBFOLDER}/{path}", tree.exclude)
         )
     new = set(answer["new"])
     changes = [f"{'add' if i in new else 'update'} {part.entries[i].path}" for i in chosen]

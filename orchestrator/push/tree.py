@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from orchestrator.errors import TreeError
+from orchestrator.suites import mcoplib
 from orchestrator.transport.agent.files import Entry
 from orchestrator.transport.agent.trees import tree_hash
 
@@ -200,8 +201,7 @@ def subset(tree: Tree, folders: Sequence[str], only: Sequence[str]) -> Tree:
 
 
 def _selects(pattern: str, path: str) -> bool:
-    operator_files = (f"config/{pattern}.json", f"runners/mcoplib_mxbenchmark_{pattern}_runners.py")
-    return path in operator_files or fnmatch.fnmatchcase(path, pattern)
+    return path in mcoplib.files_of(pattern) or fnmatch.fnmatchcase(path, pattern)
 
 
 class _Collector:

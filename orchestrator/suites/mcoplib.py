@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import difflib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +24,20 @@ SCRIPT = "mcoplib_mxbenchmark_ops.py"
 SYNC_FOLDERS = ("config", "runners")
 SUBFOLDER = "benchmark"  # of a pushed tree: where jobs run
 BASE_CLASS = "OpBenchmarkBase"
+_OPERATOR_FILE = re.compile(r"config/[^/]+\.json|runners/mcoplib_mxbenchmark_[^/]+_runners\.py")
 WRAPPER = "mcoplib_mxbenchmark_op_wrapper"
 # What the agent replaces by the job's own folder.
 JOB = "@JOB@"
+
+
+def files_of(op: str) -> tuple[str, str]:
+    """An operator's config and runner, relative to ``benchmark/``."""
+    return f"config/{op}.json", f"runners/mcoplib_mxbenchmark_{op}_runners.py"
+
+
+def is_operator_file(path: str) -> bool:
+    """Whether ``path``, relative to ``benchmark/``, is an operator's config or runner."""
+    return bool(_OPERATOR_FILE.fullmatch(path))
 
 
 @dataclass(frozen=True)
@@ -41,11 +53,11 @@ class McoplibSuite:
 
     def config_path(self, op: str) -> Path:
         """The operator's config."""
-        return self.folder / "config" / f"{op}.json"
+        return self.folder / files_of(op)[0]
 
     def runner_path(self, op: str) -> Path:
         """The operator's runner."""
-        return self.folder / "runners" / f"mcoplib_mxbenchmark_{op}_runners.py"
+        return self.folder / files_of(op)[1]
 
     def operators(self) -> list[str]:
         """The names in the front door's whitelist."""
@@ -54,13 +66,18 @@ class McoplibSuite:
     def check(self, ops: Sequence[str]) -> None:
         """Raise unless each operator is listed and its config and runner can be read."""
         known = self.operators()
+        unknown = [op for op in ops if op not in known]
+        if unknown:
+            names = ", ".join(repr(op) for op in unknown)
+            near = list(dict.fromkeys(n for op in unknown for n in _nearest(op, known)))
+            raise UsageError(
+                f"unknown operator{'s' if len(unknown) > 1 else ''} {names}",
+                where=str(self.script),
+                hint=f"did you mean {' or '.join(near)}?"
+                if near
+                else f"write its config and runner and add it to {whitelist.NAME}",
+            )
         for op in ops:
-            if op not in known:
-                raise UsageError(
-                    f"unknown operator {op!r}",
-                    where=str(self.script),
-                    hint=_near(op, known, f"add it to {whitelist.NAME}"),
-                )
             self.read_config(op)
             self._check_runner(op)
 
@@ -71,7 +88,9 @@ class McoplibSuite:
             raise TreeError(
                 f"the config of {op!r} is missing",
                 where=str(path),
-                hint=_near(path.name, _names(path.parent, "*.json"), "write it"),
+                hint=_near(
+                    path.name, _names(path.parent, "*.json"), "write it, see benchmark/README.md"
+                ),
             )
         text = read_text(path)
         try:
@@ -94,7 +113,11 @@ class McoplibSuite:
             raise TreeError(
                 f"the runner of {op!r} is missing",
                 where=str(path),
-                hint=_near(path.name, _names(path.parent, "*_runners.py"), "write it"),
+                hint=_near(
+                    path.name,
+                    _names(path.parent, "*_runners.py"),
+                    "write it, see benchmark/README.md",
+                ),
             )
         module = whitelist.parse(read_text(path), str(path))
         if not _derives(module):
@@ -159,6 +182,14 @@ def _names(folder: Path, pattern: str) -> list[str]:
     return sorted(path.name for path in folder.glob(pattern)) if folder.is_dir() else []
 
 
+def _nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
+    """The known names that ``name`` may have meant, upper or lower case."""
+    by_lower = {other.lower(): other for other in known}
+    close = difflib.get_close_matches(name.lower(), list(by_lower), n=3, cutoff=cutoff)
+    return [by_lower[other] for other in close]
+
+
 def _near(name: str, known: Iterable[str], otherwise: str) -> str:
-    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
+    # File names share their beginnings and ends: only a real misspelling counts.
+    close = _nearest(name, known, cutoff=0.9)
     return f"did you mean {' or '.join(close)}?" if close else otherwise

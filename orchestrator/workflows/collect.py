@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from orchestrator.errors import ExitCode, TargetError
-from orchestrator.events import JobEnded, Row, Sink
+from orchestrator.events import JobEnded, Note, Row, Sink
 from orchestrator.execute.folder import RunFolder
 from orchestrator.execute.job import Attempt
 from orchestrator.plan.jobs import Plan, PlannedJob
 from orchestrator.records import Record, Status
+from orchestrator.results.model_name import model_name
 from orchestrator.workflows.fleet import Fleet
 from orchestrator.workflows.interpret import Verdict, interpret
-from orchestrator.workflows.prepare import Configs
+from orchestrator.workflows.prepare import Checkout
 from orchestrator.workflows.push import Failures
 
 STOP_SECONDS = 15.0
@@ -49,13 +51,16 @@ class Collector:
                 self._begun.add(job.job)
             return not self._stopping
 
-    def take(self, attempt: Attempt, configs: Configs) -> Done:
+    def take(self, attempt: Attempt, checkout: Checkout | None) -> Done:
         """Judge an attempt, keep its records, tell the sink."""
         job = attempt.job
+        config = checkout.configs.get(job.op) if checkout is not None else None
+        differing = checkout.differing.get(job.op, ()) if checkout is not None else ()
         verdict = interpret(
-            attempt, run=self._folder.run, tree=self.plan.tree, config=configs.get(job.op)
+            attempt, run=self._folder.run, tree=self.plan.tree, config=config, differing=differing
         )
         done = self._keep(job, verdict)
+        self._check_model(done)
         self._sink(
             JobEnded(
                 target=job.target.name,
@@ -64,6 +69,8 @@ class Collector:
                 status=verdict.status.value,
                 exit_code=(attempt.outcome or {}).get("exit_code"),
                 seconds=attempt.seconds,
+                number=len(self._done),
+                total=len(self.plan.jobs),
                 message=verdict.message,
                 log=str(attempt.log),
                 csv=str(attempt.csv) if attempt.csv else None,
@@ -71,6 +78,15 @@ class Collector:
             )
         )
         return done
+
+    def _check_model(self, done: Done) -> None:
+        """Say when a target's device is not the model that the inventory expects there."""
+        expected = done.job.target.model
+        names = {r.device.name: r.device.kind for r in done.verdict.records if r.device is not None}
+        for name, kind in names.items():
+            if expected is not None and model_name(name, kind) != model_name(expected):
+                text = f"measured on {name}, but the inventory expects model {expected} here"
+                self._sink(Note(text, target=done.job.target.name, level="warning"))
 
     def _keep(self, job: PlannedJob, verdict: Verdict) -> Done:
         lines = b"".join(
@@ -126,7 +142,12 @@ class Collector:
         """The table: operator by operator, host by host."""
         order = {op: i for i, op in enumerate(dict.fromkeys(job.op for job in self.plan.jobs))}
         finished = sorted(self.done(), key=lambda done: order[done.job.op])
-        return [row_of(record, done) for done in finished for record in done.verdict.records]
+        swept = _swept(self.records())
+        return [
+            row_of(record, done, swept[record.op])
+            for done in finished
+            for record in done.verdict.records
+        ]
 
 
 def _ask_to_stop(fleet: Fleet, job: PlannedJob) -> None:
@@ -136,14 +157,30 @@ def _ask_to_stop(fleet: Fleet, job: PlannedJob) -> None:
             session.request("stop", job=job.job)
 
 
-def row_of(record: Record, done: Done) -> Row:
-    """A record as a line of the table."""
+def _swept(records: Iterable[Record]) -> dict[str, list[str]]:
+    """By operator the parameters in which its cases differ."""
+    values: dict[str, dict[str, set[str]]] = {}
+    for record in records:
+        seen = values.setdefault(record.op, {})
+        for name, value in record.parameters.items():
+            seen.setdefault(name, set()).add(repr(value))
+    return {
+        op: [name for name, different in seen.items() if len(different) > 1]
+        for op, seen in values.items()
+    }
+
+
+def row_of(record: Record, done: Done, swept: Sequence[str]) -> Row:
+    """A record as a line of the table; ``swept`` are the parameters that tell its case."""
     headline = record.headline
     verification = record.verification
     return Row(
         op=record.op,
         target=done.job.target.name,
         status=record.status.value,
+        case_id=record.case_id,
+        case=_case(record, swept),
+        parameters=record.parameters,
         accuracy=None if verification is None else "Yes" if verification.passed else "No",
         dtype=_text(record.summaries.get("dtype")),
         shape=_text(record.summaries.get("Shape")),
@@ -152,8 +189,21 @@ def row_of(record: Record, done: Done) -> Row:
         noise=headline[1].noise if headline else None,
         bandwidth_utilisation=record.rates.bandwidth_utilisation,
         flags=tuple(record.flags),
-        message=record.error.message if record.error else None,
+        message=_remark(record),
     )
+
+
+def _case(record: Record, swept: Sequence[str]) -> str | None:
+    named = [f"{n}={record.parameters[n]}" for n in swept if n in record.parameters]
+    return " ".join(named) or None
+
+
+def _remark(record: Record) -> str | None:
+    differing = (record.model_extra or {}).get("checkout_differs")
+    words = [record.error.message] if record.error else []
+    if differing:
+        words.append(f"ran the checkout's own {' and '.join(differing)}, not those from here")
+    return "; ".join(words) or None
 
 
 def _text(value: object) -> str | None:

@@ -10,7 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
-from orchestrator.errors import MxfleetError
+from orchestrator.errors import InterruptedRun, MxfleetError
 from orchestrator.inventory.model import Host, Target
 from orchestrator.transport.base import Connection
 from orchestrator.transport.connect import connect
@@ -133,6 +133,8 @@ def for_each_host(
         for target in group:
             try:
                 results[target.name] = work(target)
+            except InterruptedRun:
+                raise  # nobody reads the output any more: not a target's fault
             except MxfleetError as error:
                 on_error(target, error)
 
@@ -140,7 +142,7 @@ def for_each_host(
     try:
         for future in futures:
             future.result()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, InterruptedRun):
         for future in futures:
             future.cancel()
         if on_interrupt is not None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import posixpath
 import time
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from orchestrator.errors import ExitCode, UnusableError
 from orchestrator.events import HostLine, Summary
 from orchestrator.inventory.model import Target
+from orchestrator.results.model_name import model_name
 from orchestrator.suites import mcoplib
 from orchestrator.transport.docker_api import look, who_holds
 from orchestrator.workflows.activity import Activity
@@ -24,11 +27,13 @@ def hosts(context: Context, *, check: bool) -> ExitCode:
     failures = Failures(lambda event: None)
     facts: dict[str, dict[str, Any]] = {}
     if check:
+        pushed = {entry.path for entry in context.tree().entries}
         with Activity(context.sink) as activity, Fleet() as fleet:
 
             def work(target: Target) -> None:
                 with activity.doing("checking", target.name):
                     facts[target.name] = check_target(fleet, target)
+                    facts[target.name]["problems"] += mismatches(target, facts[target.name], pushed)
 
             for_each_host(context.targets, work, failures)
     for target in context.targets:
@@ -57,10 +62,31 @@ def hosts(context: Context, *, check: bool) -> ExitCode:
             exit_code=int(code),
             targets=failures.statuses(context.targets) if check else {},
             seconds=time.monotonic() - began,
-            message=f"{len(context.targets)} targets",
+            message=f"{len(context.targets)} target{'s' * (len(context.targets) != 1)}",
         )
     )
     return code
+
+
+def mismatches(target: Target, facts: Mapping[str, Any], pushed: Collection[str]) -> list[str]:
+    """What of the inventory's entry does not go with the target or with the tree to push."""
+    found = []
+    if target.env_script is not None and not target.established:
+        path = posixpath.normpath(posixpath.join(mcoplib.SUBFOLDER, target.env_script))
+        if not path.startswith("/") and path not in pushed:
+            found.append(f"the env script {path} is not in the working folder, so not pushed")
+    devices = facts.get("devices")
+    if devices is None:
+        return found
+    models = {model_name(device["name"]) for device in devices}
+    if target.model is not None and model_name(target.model) not in models:
+        there = ", ".join(sorted(models)) or "no GPU"
+        found.append(f"expected model {target.model}, found {there}")
+    known = {str(d["index"]) for d in devices} | {str(d["uuid"]) for d in devices}
+    missing = [gpu for gpu in target.gpus if gpu not in known and ":" not in gpu]
+    if missing:
+        found.append(f"there is no GPU {', '.join(missing)}")
+    return found
 
 
 def check_target(fleet: Fleet, target: Target) -> dict[str, Any]:

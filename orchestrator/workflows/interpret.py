@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,18 @@ class Verdict:
 
 
 def interpret(
-    attempt: Attempt, *, run: str, tree: str, config: Mapping[str, Any] | None
+    attempt: Attempt,
+    *,
+    run: str,
+    tree: str,
+    config: Mapping[str, Any] | None,
+    differing: Sequence[str] = (),
 ) -> Verdict:
-    """Judge one attempt. ``config`` is what an established script read on the target."""
+    """Judge one attempt.
+
+    ``config`` is what an established script read on the target, ``differing`` the operator's files
+    there that are not as here; the records keep their names.
+    """
     ended = _early_end(attempt)
     problems: list[str] = []
     if attempt.job.target.established and config is not None:
@@ -87,7 +96,7 @@ def interpret(
             status, code, message = Status.ERROR, ExitCode.FAILED, ended_badly
     if problems:
         message = "; ".join([*([message] if message else []), *problems])
-    placed = tuple(_placed(record, attempt, run, tree) for record in found)
+    placed = tuple(_placed(record, attempt, run, tree, differing) for record in found)
     return Verdict(status, code, message, placed, refused)
 
 
@@ -108,7 +117,7 @@ def _early_end(attempt: Attempt) -> tuple[Status, ExitCode, str] | None:
         text = f"ended after {spec['silence']:g} s without output{more}"
         return Status.TIMEOUT, ExitCode.TIMEOUT, text
     if ended == "stopped":
-        return Status.NOT_RUN, ExitCode.INTERRUPTED, f"stopped on request{more}"
+        return Status.NOT_RUN, ExitCode.INTERRUPTED, f"stopped before its end{more}"
     if ended == "lost":
         return Status.NOT_RUN, ExitCode.TARGET, f"ended because the link was lost{more}"
     if ended == "refused":
@@ -221,8 +230,11 @@ def _stand_in(attempt: Attempt, status: Status, message: str) -> Record:
     )
 
 
-def _placed(record: Record, attempt: Attempt, run: str, tree: str) -> Record:
+def _placed(
+    record: Record, attempt: Attempt, run: str, tree: str, differing: Sequence[str]
+) -> Record:
     job = attempt.job
+    extra = {"checkout_differs": list(differing)} if differing else {}
     return record.model_copy(
         update={
             "run": run,
@@ -231,5 +243,6 @@ def _placed(record: Record, attempt: Attempt, run: str, tree: str) -> Record:
             "attempt": job.attempt,
             "tree": None if job.target.established else tree,
             "job": job.job,
+            **extra,
         }
     )

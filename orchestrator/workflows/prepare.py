@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.errors import TreeError
+from orchestrator.errors import TreeError, UnusableError
 from orchestrator.events import Note, Sink
 from orchestrator.inventory.model import Target
 from orchestrator.push.tree import Tree, entry_rows, subset
@@ -14,15 +15,25 @@ from orchestrator.suites import mcoplib, whitelist
 from orchestrator.transport.session import AgentSession
 from orchestrator.workflows.push import push_target, pushed_event
 
-Configs = Mapping[str, Mapping[str, Any]]
+
+@dataclass(frozen=True)
+class Checkout:
+    """What an established checkout has of a run's operators, as it was before the first job.
+
+    ``configs`` by operator; ``differing`` names by operator the files that are not as here.
+    """
+
+    configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    differing: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def prepare(
     session: AgentSession, target: Target, tree: Tree, ops: Sequence[str], sink: Sink
-) -> Configs:
-    """Push what is missing, and say so. Returns the configs that an established checkout has.
+) -> Checkout | None:
+    """Push what is missing, and say so. Returns what an established checkout has, else None.
 
-    A checkout whose files differ from here is used as it is: somebody may be at work there.
+    A checkout whose files differ from here is used as it is, somebody may be at work there; its
+    results say so. Operators that only the checkout has are run as well.
     """
     if target.workdir is None:
         there = session.call("has_tree", store=target.store, tree=tree.name)
@@ -30,18 +41,31 @@ def prepare(
             sink(Note(f"tree {tree.name[:12]} is not there yet, pushing it", target=target.name))
             sent = push_target(session, target, tree)
             sink(pushed_event(target, tree, sent, dry_run=False))
-        return {}
+        return None
+    where = f"{target.name}:{target.workdir}"
+    here = {op for op in ops if len(subset(tree, mcoplib.SYNC_FOLDERS, [op]).entries) > 1}
     answer = _compare(session, target.workdir, tree, ops)
-    if answer["new"] or _unlisted(answer["texts"], ops, f"{target.name}:{target.workdir}"):
+    if answer["new"] or here & _unlisted(answer["texts"], ops, where):
         sink(Note("operators are missing in the checkout, pushing them", target=target.name))
-        sent = push_target(session, target, tree, only=ops)
+        sent = push_target(session, target, tree, only=sorted(here))
         sink(pushed_event(target, tree, sent, dry_run=False))
         answer = _compare(session, target.workdir, tree, ops)
+    unknown = sorted(_unlisted(answer["texts"], ops, where))
+    if unknown:
+        raise UnusableError(
+            f"the checkout does not list {', '.join(unknown)}, nor are they here",
+            where=where,
+            hint="write config and runner here, or name an operator that the checkout lists",
+        )
     part = subset(tree, mcoplib.SYNC_FOLDERS, ops)
-    for index in answer["changed"]:
-        text = f"{part.entries[index].path} there differs from here; `mxfleet push` brings it"
+    changed = [part.entries[index].path for index in answer["changed"]]
+    for path in changed:
+        text = f"{path} there differs from here; `mxfleet push` brings it"
         sink(Note(text, target=target.name, level="warning"))
-    return {op: _config(answer["texts"], op, target) for op in ops}
+    return Checkout(
+        configs={op: _config(answer["texts"], op, target) for op in ops},
+        differing={op: [path for path in changed if path in mcoplib.files_of(op)] for op in ops},
+    )
 
 
 def _compare(session: AgentSession, workdir: str, tree: Tree, ops: Sequence[str]) -> dict[str, Any]:
@@ -55,11 +79,10 @@ def _compare(session: AgentSession, workdir: str, tree: Tree, ops: Sequence[str]
     )
 
 
-def _unlisted(texts: Mapping[str, str | None], ops: Sequence[str], where: str) -> bool:
+def _unlisted(texts: Mapping[str, str | None], ops: Sequence[str], where: str) -> set[str]:
     source = texts.get(mcoplib.SCRIPT)
-    if source is None:
-        return False
-    return not set(ops) <= set(whitelist.names(source, where))
+    # Without a front door there is nothing to list in: the job says that it is missing.
+    return set() if source is None else set(ops) - set(whitelist.names(source, where))
 
 
 def _config(texts: Mapping[str, str | None], op: str, target: Target) -> Mapping[str, Any]:

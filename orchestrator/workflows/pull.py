@@ -19,6 +19,7 @@ from orchestrator.workflows.activity import Activity
 from orchestrator.workflows.collect import Collector
 from orchestrator.workflows.context import Context
 from orchestrator.workflows.fleet import Fleet, for_each_host
+from orchestrator.workflows.prepare import Checkout
 from orchestrator.workflows.push import Failures
 from orchestrator.workflows.run import finish, merge_into
 
@@ -30,6 +31,12 @@ def pull(context: Context, run: str | None) -> ExitCode:
     saved = folder.read_json("plan.json")
     plan = _saved_plan(context.inventory, saved)
     targets = [t for t in context.targets if any(job.target.name == t.name for job in plan.jobs)]
+    if not targets:
+        raise UsageError(
+            "the run used none of the selected targets",
+            where=str(folder.path),
+            hint=f"it ran on {', '.join(dict.fromkeys(job.target.name for job in plan.jobs))}",
+        )
     with Activity(context.sink) as sink, Fleet() as fleet:
         failures = Failures(sink)
         collector = Collector(plan, folder, sink)
@@ -38,20 +45,21 @@ def pull(context: Context, run: str | None) -> ExitCode:
             with sink.doing("connecting", target.name):
                 session = fleet.session(target)
             jobs = [job for job in plan.jobs if job.target.name == target.name]
-            configs = folder.read_configs(target.name)
+            saved_checkout = folder.read_checkout(target.name)
+            checkout = Checkout(**saved_checkout) if saved_checkout else None
             for job in jobs:
                 with sink.doing(f"fetching {job.op}", target.name):
                     attempt = fetch_job(session, job, folder)
                 if not attempt.started and attempt.error is None:
-                    sink(Note(f"nothing lies there of {job.op}", target=target.name))
+                    sink(Note(f"{job.op} left nothing there", target=target.name))
                     continue
-                collector.take(attempt, configs)
+                collector.take(attempt, checkout)
                 if isinstance(attempt.error, TargetError):
                     raise attempt.error
 
         for_each_host(targets, work, failures)
-    codes = merge_into(context, collector.records(), saved["mode"], context.sink)
-    return finish("pull", context.sink, folder, collector, failures, targets, codes, False, began)
+    merged = merge_into(context, collector.records(), saved["mode"], context.sink)
+    return finish("pull", context.sink, folder, collector, failures, targets, merged, False, began)
 
 
 def _saved_plan(inventory: Inventory, saved: dict[str, Any]) -> Plan:

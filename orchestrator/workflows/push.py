@@ -6,11 +6,11 @@ import threading
 import time
 from collections.abc import Sequence
 
-from orchestrator.errors import ExitCode, MxfleetError, TargetError, combine
+from orchestrator.errors import ExitCode, MxfleetError, TargetError, UsageError, combine
 from orchestrator.events import Note, Pushed, Sink, Summary, TargetFailed
 from orchestrator.inventory.model import Target
 from orchestrator.push.send import Sent, push_in_place, push_tree
-from orchestrator.push.tree import Tree
+from orchestrator.push.tree import Tree, subset
 from orchestrator.suites import mcoplib
 from orchestrator.transport.session import AgentSession
 from orchestrator.workflows.activity import Activity
@@ -31,9 +31,19 @@ def push(
     """
     began = time.monotonic()
     tree = context.tree()
+    for pattern in only:
+        if not subset(tree, mcoplib.SYNC_FOLDERS, [pattern]).entries:
+            raise UsageError(
+                f"--only {pattern!r} matches no file of config/ or runners/",
+                where=str(context.suite.folder),
+                hint="name an operator, or a glob such as 'config/rms*'",
+            )
     if (only or delete) and any(not target.established for target in context.targets):
         context.sink(
-            Note("--only and --delete concern established checkouts; trees are pushed whole")
+            Note(
+                "--only and --delete concern established checkouts; trees are pushed whole",
+                level="warning",
+            )
         )
     sent = Totals()
     with Activity(context.sink) as sink, Fleet() as fleet:
@@ -55,7 +65,11 @@ def push(
         Summary(
             command="push",
             exit_code=int(code),
-            counts={"files sent": sent.files, "bytes sent": sent.bytes},
+            counts={
+                "files to send" if dry_run else "files sent": sent.files,
+                "bytes to send" if dry_run else "bytes sent": sent.bytes,
+                "files to delete" if dry_run else "files deleted": sent.deleted,
+            },
             targets=failures.statuses(context.targets),
             seconds=time.monotonic() - began,
             message=f"tree {tree.name}" + (" (dry run)" if dry_run else ""),
@@ -68,7 +82,7 @@ class Totals:
     """Sums over targets, from any thread."""
 
     def __init__(self) -> None:
-        self.files = self.bytes = 0
+        self.files = self.bytes = self.deleted = 0
         self._lock = threading.Lock()
 
     def add(self, sent: Sent) -> None:
@@ -76,6 +90,7 @@ class Totals:
         with self._lock:
             self.files += sent.files
             self.bytes += sent.bytes
+            self.deleted += sent.deleted
 
 
 class Failures:

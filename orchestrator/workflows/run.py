@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from orchestrator.errors import ExitCode, MxfleetError, TargetError, combine
+from orchestrator.errors import ExitCode, InterruptedRun, MxfleetError, TargetError, combine
 from orchestrator.events import Event, Note, Planned, Sink, Summary
 from orchestrator.execute.folder import RunFolder
 from orchestrator.execute.job import run_job
@@ -34,14 +35,18 @@ def run(
 ) -> ExitCode:
     """Run ``ops`` on the context's targets and merge what they measured by ``mode``'s rules."""
     began = time.monotonic()
-    context.suite.check(ops)
+    context.suite.check(_own(context, ops))
     tree = context.tree()
     plan = plan_run(new_run_id(), context.targets, ops, context.suite, tree.name, samples)
     if dry_run:
         for job in plan.jobs:
             context.sink(Planned(job.target.name, job.op, command_line(job)))
         context.sink(
-            Summary(command="run", exit_code=0, message=f"{len(plan.jobs)} jobs (dry run)")
+            Summary(
+                command="run",
+                exit_code=0,
+                message=f"{len(plan.jobs)} job{'s' * (len(plan.jobs) != 1)} (dry run)",
+            )
         )
         return ExitCode.OK
     folder = RunFolder.create(context.runs, plan.run)
@@ -58,13 +63,13 @@ def run(
             with sink.doing("connecting", target.name):
                 session = fleet.session(target)
             with sink.doing("preparing", target.name):
-                configs = prepare(session, target, tree, ops, sink)
-                folder.write_configs(target.name, configs)
+                checkout = prepare(session, target, tree, ops, sink)
+                folder.write_checkout(target.name, asdict(checkout) if checkout else {})
             for job in plan.jobs:
                 if job.target.name == target.name and collector.begin(job):
                     with sink.doing(f"running {job.op}", target.name):
                         attempt = run_job(session, job, folder, sink)
-                    verdict = collector.take(attempt, configs).verdict
+                    verdict = collector.take(attempt, checkout).verdict
                     if isinstance(attempt.error, TargetError):
                         raise attempt.error
                     if isinstance(verdict.refused, TargetError):
@@ -74,18 +79,32 @@ def run(
 
         try:
             for_each_host(context.targets, work, failures, lambda: collector.stop(fleet))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, InterruptedRun):
             interrupted = True
     collector.fill_up(failures, interrupted)
-    merge_codes = merge_into(context, collector.records(), mode, sink)
+    merged = merge_into(context, collector.records(), mode, sink)
     return finish(
-        "run", sink, folder, collector, failures, context.targets, merge_codes, interrupted, began
+        "run", sink, folder, collector, failures, context.targets, merged, interrupted, began
     )
 
 
-def merge_into(
-    context: Context, records: Sequence[Record], mode: Mode, sink: Sink
-) -> list[ExitCode]:
+def _own(context: Context, ops: Sequence[str]) -> list[str]:
+    """The operators that this working folder has to have: those of a checkout may be its own."""
+    if not all(target.established for target in context.targets):
+        return list(ops)
+    here = set(context.suite.operators())
+    return [op for op in ops if op in here]
+
+
+@dataclass
+class MergeOutcome:
+    """The files that a merge concerned, and the exit codes of what went wrong with it."""
+
+    files: list[str] = field(default_factory=list)
+    codes: list[ExitCode] = field(default_factory=list)
+
+
+def merge_into(context: Context, records: Sequence[Record], mode: Mode, sink: Sink) -> MergeOutcome:
     """Merge records into the working folder's statistics; a failure is said and counted."""
     try:
         reports = merge(
@@ -96,10 +115,10 @@ def merge_into(
         )
     except MxfleetError as error:
         sink(Note(f"the results are in the run's folder, but: {error}", level="error"))
-        return [error.code]
+        return MergeOutcome(codes=[error.code])
     for report in reports:
         sink(report.event())
-    return []
+    return MergeOutcome(files=[str(report.path) for report in reports])
 
 
 def finish(
@@ -109,24 +128,23 @@ def finish(
     collector: Collector,
     failures: Failures,
     targets: Sequence[Target],
-    codes: Sequence[ExitCode],
+    merged: MergeOutcome,
     interrupted: bool,
     began: float,
 ) -> ExitCode:
     """Emit the rows and the summary; return the exit code."""
+    counts: dict[str, int] = {}
     for row in collector.rows():
+        counts[row.status] = counts.get(row.status, 0) + 1
         sink(row)
     code = combine(
         [
-            *codes,
+            *merged.codes,
             failures.code(),
             *(done.verdict.code for done in collector.done()),
             *([ExitCode.INTERRUPTED] if interrupted else []),
         ]
     )
-    counts: dict[str, int] = {}
-    for done in collector.done():
-        counts[done.verdict.status.value] = counts.get(done.verdict.status.value, 0) + 1
     summary = Summary(
         command=command,
         exit_code=int(code),
@@ -134,6 +152,7 @@ def finish(
         targets=failures.statuses(targets),
         run=folder.run,
         folder=str(folder.path),
+        files=tuple(merged.files),
         seconds=time.monotonic() - began,
         message="interrupted" if interrupted else None,
     )

@@ -170,11 +170,40 @@ def test_a_file_that_differs_is_used_and_named(site: Site) -> None:
     site.write("loop2", "config/est_axpy.json", json.dumps({**config, "length": 77}))
     result = bench.mxfleet("run", "--op", "est_axpy")
     assert result.stderr.splitlines() == [
-        "warning: loop2: config/est_axpy.json there differs from here; `mxfleet push` brings it"
+        "loop2 | warning: config/est_axpy.json there differs from here; `mxfleet push` brings it"
     ]
     (record,) = bench.records(bench.runs()[0], "loop2", "est_axpy")
     assert record["parameters"]["length"] == 77  # what ran there, not what lies here
     assert record["summaries"]["Shape"] == "(77 1)"
+    # Said once more where the result is read, and kept with it, also when it is pulled again.
+    assert record["checkout_differs"] == ["config/est_axpy.json"]
+    remark = "ran the checkout's own config/est_axpy.json, not those from here"
+    assert remark in " ".join(result.stdout.split())
+    pulled = bench.mxfleet("pull")
+    assert remark in " ".join(pulled.stdout.split())
+    assert bench.records(bench.runs()[0], "loop2", "est_axpy") == [record]
+
+
+def test_an_operator_that_only_the_checkout_has(site: Site) -> None:
+    """It runs with the checkout's own config; one that nobody has is named."""
+    bench = site.bench
+    add_operator(bench, "est_added")
+    bench.mxfleet("push", "--only", "est_added")
+    for path in bench.folder.glob("benchmark/*/*est_added*"):
+        path.unlink()
+    front_door = bench.folder / "benchmark" / SCRIPT
+    lines = front_door.read_text().splitlines(keepends=True)
+    front_door.write_text("".join(line for line in lines if '"est_added"' not in line))
+    before = site.files("loop1")
+    bench.mxfleet("run", "--op", "est_added")
+    assert site.files("loop1") == before
+    result = bench.mxfleet("run", "--op", "est_nowhere", code=3)
+    assert "the checkout does not list est_nowhere, nor are they here" in result.stderr
+
+
+def test_only_what_is_there(site: Site) -> None:
+    result = site.bench.mxfleet("push", "--only", "est_axpy", "--only", "nope*", code=2)
+    assert "--only 'nope*' matches no file" in result.stderr
 
 
 def test_run_pushes_an_operator_that_is_missing_there(site: Site) -> None:

@@ -165,16 +165,18 @@ def test_the_workflows_code_is_the_commands(folder: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("text", "names"),
+    ("texts", "names"),
     [
-        ("a,b", ["a", "b"]),
-        (" a , b,,a ", ["a", "b"]),
-        ("", []),
-        (",", []),
+        (["a,b"], ["a", "b"]),
+        ([" a , b,,a "], ["a", "b"]),
+        (["b", "a,b", "c"], ["b", "a", "c"]),
+        ([""], []),
+        ([","], []),
+        ([], []),
     ],
 )
-def test_split_names(text: str, names: list[str]) -> None:
-    assert split_names(text) == names
+def test_split_names(texts: list[str], names: list[str]) -> None:
+    assert split_names(texts) == names
 
 
 def test_run_hands_its_options_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,9 +188,11 @@ def test_run_hands_its_options_on(folder: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("orchestrator.workflows.run.run", listen)
     assert run("run", "--op", "b,a,b") == 0
+    assert run("run", "--op", "c", "--op", "a") == 0
     assert run("run", "--op", "a", "--update", "--samples", "7", "--dry-run") == 0
     assert [(ops, o["mode"], o["samples"], o["dry_run"]) for ops, o in heard] == [
         (["b", "a"], "generate", None, False),
+        (["c", "a"], "generate", None, False),
         (["a"], "update", 7, True),
     ]
 

@@ -126,10 +126,10 @@ def test_json_survives(tmp_path: Path) -> None:
     value = {"name": "\u4e2d\udcff", "list": [1, None]}
     folder.write_json("plan.json", value)
     assert folder.read_json("plan.json") == value
-    folder.write_configs("a:b", {"op": {"x": 1}})
-    folder.write_configs("nothing", {})
-    assert folder.read_configs("a:b") == {"op": {"x": 1}}
-    assert folder.read_configs("nothing") == {}
+    folder.write_checkout("a:b", {"op": {"x": 1}})
+    folder.write_checkout("nothing", {})
+    assert folder.read_checkout("a:b") == {"op": {"x": 1}}
+    assert folder.read_checkout("nothing") == {}
 
 
 def test_events_without_the_output(tmp_path: Path) -> None:

@@ -101,22 +101,25 @@ def test_a_dry_run(session: AgentSession, checkout: Path, work: Path) -> None:
 
 
 def test_delete(session: AgentSession, checkout: Path, work: Path) -> None:
-    """Only what a push would send is deleted by one: neither caches nor editors' files."""
+    """Operators go; neither caches nor editors' files nor what makes the folder a package."""
+    (checkout / "runners" / "__init__.py").touch()
+    (checkout / "runners" / "mcoplib_mxbenchmark_theirs_runners.py").touch()
     (checkout / "runners" / "__pycache__").mkdir()
     (checkout / "runners" / "__pycache__" / "theirs.cpython-311.pyc").touch()
     (checkout / "runners" / ".a.py.swp").touch()
     (checkout / "runners" / ".git").mkdir()
     (checkout / "runners" / ".git" / "HEAD").touch()
-    (checkout / "config" / "away").symlink_to("/etc/passwd")
+    (checkout / "config" / "away.json").symlink_to("/etc/passwd")
     sent = push(session, checkout, work, delete=True)
     assert [c for c in sent.changes if c.startswith("delete")] == [
-        "delete config/away",
+        "delete config/away.json",
         "delete config/theirs.json",
+        "delete runners/mcoplib_mxbenchmark_theirs_runners.py",
     ]
-    assert sent.deleted == 2
+    assert sent.deleted == 3
     names = {path.name for path in checkout.rglob("*")}
-    assert {"theirs.cpython-311.pyc", ".a.py.swp", "HEAD", "results.csv"} <= names
-    assert not {"away", "theirs.json"} & names
+    assert {"theirs.cpython-311.pyc", ".a.py.swp", "HEAD", "results.csv", "__init__.py"} <= names
+    assert not {"away.json", "theirs.json"} & names
     assert Path("/etc/passwd").exists()
 
 

@@ -125,7 +125,7 @@ def test_unknown_operators(suite: McoplibSuite, asked: str, suggested: str | Non
         suite.check([asked])
     assert caught.value.message == f"unknown operator {asked!r}"
     if suggested is None:
-        assert caught.value.hint == "add it to SUPPORTED_OPERATORS"
+        assert caught.value.hint == "write its config and runner and add it to SUPPORTED_OPERATORS"
     else:
         assert caught.value.hint is not None
         assert caught.value.hint.startswith(f"did you mean {suggested}")

@@ -118,7 +118,7 @@ ENDS: list[tuple[str, list[str] | None, dict[str, Any], str, int, str | None]] =
         1,
         "after 60 s",
     ),
-    ("stopped", [], {"ended": "stopped"}, "NOT_RUN", 130, "stopped on request"),
+    ("stopped", [], {"ended": "stopped"}, "NOT_RUN", 130, "stopped before its end"),
     ("lost", [record()], {"ended": "lost"}, "NOT_RUN", 3, "the link was lost"),
     (
         "refused",
