@@ -26,7 +26,8 @@ def generate() -> dict[str, Any]:
     ):
         reference = owner[key]
         owner[key] = {"anyOf": [{"$ref": reference.pop("$ref")}, {"type": "null"}], **reference}
-    entries["groups"]["type"] = ["object", "null"]
+    for key in ("groups", "hosts"):
+        entries[key]["type"] = ["object", "null"]
     for model in schema["$defs"].values():
         several = model["properties"].get("containers")
         if several is not None:

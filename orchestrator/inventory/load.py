@@ -34,6 +34,8 @@ from orchestrator.inventory.values import SECRET_KEY
 FILE_NAME = "inventory.yaml"
 VARIABLE = "MXFLEET_INVENTORY"
 
+_SHOWN = 3  # mistakes in one error
+
 _MODELS: dict[str, type[Strict]] = {
     "timeouts": TimeoutsEntry,
     "suites": SuitesEntry,
@@ -88,7 +90,7 @@ def load(path: Path) -> Inventory:
 
 
 def _explain(document: Document, error: ValidationError) -> ConfigError:
-    """The topmost mistake of the file, and how many more there are."""
+    """The topmost mistakes of the file, each with its line, and how many more there are."""
     problems = [
         (tuple(part for part in detail["loc"] if part != "[key]"), detail)
         for detail in error.errors(include_url=False)
@@ -100,15 +102,22 @@ def _explain(document: Document, error: ValidationError) -> ConfigError:
         for at, detail in problems
         if detail["type"] != "missing" or at[:-1] not in misspelt
     ]
-    at, detail = min(problems, key=lambda problem: document.line(problem[0]))
-    message, hint = _sentence(at, detail, on_key="[key]" in detail["loc"])
-    if len(problems) > 1:
-        more = f"{len(problems) - 1} more after this one"
-        hint = f"{hint} ({more})" if hint else more
-    return ConfigError(message, where=document.where(at), hint=hint)
+    problems.sort(key=lambda problem: document.line(problem[0]))
+    # What an alias repeats is one mistake.
+    said = dict.fromkeys(
+        (document.where(at), document.line(at), *_sentence(at, detail, "[key]" in detail["loc"]))
+        for at, detail in problems
+    )
+    (where, _, message, hint), *others = said
+    hints = [hint] if hint else []
+    for _, line, also, way_out in others[: _SHOWN - 1]:
+        hints.append(f"line {line}: {also}" + (f" ({way_out})" if way_out else ""))
+    if len(others) >= _SHOWN:
+        hints.append(f"and {len(others) - _SHOWN + 1} more")
+    return ConfigError(message, where=where, hint="; ".join(hints) or None)
 
 
-def _sentence(at: Place, detail: Mapping[str, Any], *, on_key: bool) -> tuple[str, str | None]:
+def _sentence(at: Place, detail: Mapping[str, Any], on_key: bool) -> tuple[str, str | None]:
     kind, value, key = detail["type"], detail["input"], str(at[-1]) if at else ""
     name = f'"{at[-2]}", item {at[-1] + 1}' if at and isinstance(at[-1], int) else f'"{short(key)}"'
     if kind == "extra_forbidden":

@@ -74,6 +74,7 @@ class Target:
     model: str | None = None  # device model the target is expected to have
     timeouts: Timeouts = field(default_factory=Timeouts)
     suites: Mapping[str, SuiteSettings] = field(default_factory=dict)
+    implied: bool = False  # the host itself beside its containers: in no selection but host:none
 
     @property
     def established(self) -> bool:
@@ -91,7 +92,11 @@ class PushSettings:
 
 @dataclass(frozen=True)
 class Inventory:
-    """All targets of a working folder, in the order of the file, and the groups of host names."""
+    """All targets of a working folder, in the order of the file, and the groups of host names.
+
+    ``targets`` has every host's own place as well, ``implied`` where the file only lists
+    containers; ``select`` tells which of them are meant.
+    """
 
     path: Path
     hosts: Mapping[str, Host]

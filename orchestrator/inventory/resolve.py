@@ -1,9 +1,9 @@
-"""From the checked file to hosts and targets: ranges expanded, groups filled, settings merged."""
+"""From the checked file to hosts and targets: settings merged, places of jobs made of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,8 @@ from orchestrator.inventory.model import (
     Target,
     Timeouts,
 )
-from orchestrator.inventory.nodeset import ALL, MAX_NODES, NodeSetError, evaluate, expand, split
+from orchestrator.inventory.names import read_names
 from orchestrator.inventory.schema import InventoryFile, Settings
-from orchestrator.inventory.spelling import short, unknown
-from orchestrator.inventory.values import HOST_NAME
 
 _TREE_ENV_SCRIPT = "../env/env.sh"
 _CHECKOUT_ENV_SCRIPT = "../env.sh"
@@ -42,8 +40,7 @@ Layer = dict[str, Any]
 def resolve(document: Document, file: InventoryFile) -> Inventory:
     """Resolve a checked file; ConfigError names the line of what does not go together."""
     _check_pairs(document, file)
-    keys = _host_keys(document, file)
-    groups = _groups(document, file, tuple(keys))
+    keys, groups = read_names(document, file)
     host_layers = {key: host.model_dump(exclude_unset=True) for key, host in file.hosts.items()}
     defaults = file.defaults.model_dump(exclude_unset=True)
     group_layers = {
@@ -56,7 +53,7 @@ def resolve(document: Document, file: InventoryFile) -> Inventory:
             memberships[name].append(group)
 
     # The hosts of a range mostly share all their settings.
-    merged_once: dict[tuple[str, ...], Layer] = {}
+    merged_once: dict[tuple[str | None, ...], Layer] = {}
     hosts: dict[str, Host] = {}
     targets: list[Target] = []
     folder = document.path.absolute().parent
@@ -64,7 +61,8 @@ def resolve(document: Document, file: InventoryFile) -> Inventory:
         signature = (key, *memberships[name])
         if signature not in merged_once:
             of_groups = [group_layers[group] for group in memberships[name]]
-            merged_once[signature] = _merge([defaults, *of_groups, host_layers[key]])
+            own = [] if key is None else [host_layers[key]]
+            merged_once[signature] = _merge([defaults, *of_groups, *own])
         settings = merged_once[signature]
         hosts[name] = _host(name, settings, folder)
         targets.extend(_targets(hosts[name], settings))
@@ -100,105 +98,6 @@ def _check_pairs(document: Document, file: InventoryFile) -> None:
                     where=document.where((*at, "containers", index)),
                     hint="remove one of the two",
                 )
-
-
-def _host_keys(document: Document, file: InventoryFile) -> dict[str, str]:
-    """Every host name with the key of the file that it comes from, in the file's order."""
-    found: dict[str, str] = {}
-    for key in file.hosts:
-        where = document.where(("hosts", key))
-        try:
-            operands = split(key)
-            if any(operator != "," for operator, _ in operands):
-                raise NodeSetError(f'"{key}" is no name or range')
-            names = [name for _, operand in operands for name in expand(operand)]
-        except NodeSetError as error:
-            raise ConfigError(str(error), where=where) from None
-        for name in names:
-            _check_host_name(name, where)
-            if name in found:
-                raise ConfigError(
-                    f'the host "{name}" stands twice',
-                    where=where,
-                    hint=f"it also comes from {document.where(('hosts', found[name]))}; "
-                    "settings for some hosts of a range go into a group",
-                )
-            found[name] = key
-        if len(found) > MAX_NODES:
-            raise ConfigError(f"there are more than {MAX_NODES} hosts", where=where)
-    return found
-
-
-def _check_host_name(name: str, where: str) -> None:
-    if name.startswith("@"):
-        raise ConfigError(
-            f'"{name}" is a group, not a host', where=where, hint="groups are set under `groups:`"
-        )
-    if not HOST_NAME.fullmatch(name) or len(name) > 253:
-        raise ConfigError(
-            f'"{short(name)}" cannot be a host\'s name',
-            where=where,
-            hint="use ASCII letters, digits, `_`, `.` and `-`; what to connect to goes into "
-            "`address:`, the login into `user:`, the port into `port:`",
-        )
-
-
-def _groups(
-    document: Document, file: InventoryFile, hosts: tuple[str, ...]
-) -> dict[str, tuple[str, ...]]:
-    everything = set(hosts)
-    done: dict[str, set[str]] = {}
-    open_: list[str] = []
-
-    def members(name: str) -> set[str]:
-        if name in done:
-            return done[name]
-        where = document.where(("groups", name))
-        if name in open_:
-            ring = " -> ".join([*open_[open_.index(name) :], name])
-            raise ConfigError(f"the groups contain each other: {ring}", where=where)
-        if len(open_) > 50:
-            raise ConfigError("the groups are nested too deeply", where=where)
-        open_.append(name)
-        result: set[str] = set()
-        for text in file.groups[name].hosts:
-            at = document.where(("groups", name, "hosts"))
-            try:
-                result |= evaluate(text, partial(operand, where=at), everything)
-            except NodeSetError as error:
-                raise ConfigError(str(error), where=at) from None
-        open_.pop()
-        done[name] = result
-        return result
-
-    def operand(text: str, where: str) -> set[str]:
-        found: set[str] = set()
-        is_group = text.startswith("@")
-        for name in expand(text.removeprefix("@")):
-            if is_group and name in ALL:
-                found |= everything
-            elif is_group and name in file.groups:
-                found |= members(name)
-            elif not is_group and name in everything:
-                found.add(name)
-            else:
-                kind = "group" if is_group else "host"
-                message, hint = unknown(kind, name, file.groups if is_group else everything)
-                raise ConfigError(message, where=where, hint=hint)
-        return found
-
-    for name in file.groups:
-        where = document.where(("groups", name))
-        if name in ALL or not HOST_NAME.fullmatch(name):
-            raise ConfigError(
-                f'"{name}" cannot be a group\'s name',
-                where=where,
-                hint="@all always means every host"
-                if name in ALL
-                else "use ASCII letters, digits, `_`, `.` and `-`, without the @",
-            )
-    sets = {name: members(name) for name in file.groups}
-    return {name: tuple(host for host in hosts if host in found) for name, found in sets.items()}
 
 
 def _merge(layers: list[Layer]) -> Layer:
@@ -237,6 +136,9 @@ def _targets(host: Host, settings: Layer) -> list[Target]:
         own = _merge([settings, {key: container[key] for key in container if key != "name"}])
         name = host.name if len(containers) == 1 else f"{host.name}:{container['name']}"
         targets.append(_target(name, host, container["name"], own))
+    if all(target.container is not None for target in targets):
+        itself = _target(f"{host.name}:{NONE}", host, NONE, settings)
+        targets.append(replace(itself, implied=True))
     return targets
 
 

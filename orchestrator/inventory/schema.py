@@ -207,6 +207,15 @@ class PushEntry(Strict):
 class InventoryFile(Strict):
     """The hosts that mxfleet works on, how to reach them, and where jobs run on them."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": [key], "properties": {key: {"type": "object", "minProperties": 1}}}
+                for key in ("hosts", "groups")
+            ]
+        }
+    )
+
     defaults: Annotated[Settings, BeforeValidator(empty)] = Settings()
     """Settings for every host; a group and a host override them."""
 
@@ -220,10 +229,8 @@ class InventoryFile(Strict):
     """What of the working folder is pushed, to all targets alike."""
 
     hosts: Annotated[
-        dict[str, Annotated[Settings, BeforeValidator(empty)]],
-        AfterValidator(some),
-        BeforeValidator(empty),
-        Field(json_schema_extra={"minProperties": 1}),
-    ]
+        dict[str, Annotated[Settings, BeforeValidator(empty)]], BeforeValidator(empty)
+    ] = {}
     """The hosts by name; a key may be a range such as c500-[01-08]. Settings here count most.
-    A host without settings of its own is written as `name:` with nothing after it."""
+    A host without settings of its own is written as `name:` with nothing after it. Left out or
+    empty: the hosts are those that the groups name."""

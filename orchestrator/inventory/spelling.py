@@ -22,10 +22,15 @@ def short(text: str, limit: int = 60) -> str:
     return "".join(char if char.isprintable() else "?" for char in shown)
 
 
-def unknown(kind: str, word: str, known: Collection[str]) -> tuple[str, str | None]:
-    """Message and hint for an unknown word: the near spelling, else what there is."""
+def unknown(
+    kind: str, word: str, known: Collection[str], others: Collection[str] = ()
+) -> tuple[str, str | None]:
+    """Message and hint for an unknown word: the near spelling, else what there is.
+
+    ``others`` are words of another kind, which are guessed where none of ``known`` is near.
+    """
     message = f'unknown {kind} "{short(word)}"'
-    guess = near(word, known)
+    guess = near(word, known) or near(word, others)
     if guess is not None:
         return f'{message}, did you mean "{guess}"?', None
     some = sorted(known)[:12]

@@ -13,12 +13,14 @@ from ruamel.yaml import YAML
 from orchestrator.errors import ConfigError
 from orchestrator.inventory.json_schema import FILE, generate
 from orchestrator.inventory.load import load
+from orchestrator.inventory.select import select
 
 from .test_load import PRECEDENCE
 from .test_load_errors import CASES
 from .test_select import FLEET
 
-DOCS = Path(__file__).parents[3] / "docs" / "inventory.md"
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs" / "inventory.md"
 
 FULL = """\
 push: {exclude: ["*.log"], symlinks: refuse}
@@ -50,7 +52,12 @@ def test_the_shipped_file_is_the_generated_one():
     )
 
 
-@pytest.mark.parametrize("text", [FULL, PRECEDENCE, FLEET], ids=["full", "precedence", "fleet"])
+GROUPS = 'hosts:\ngroups:\n  c500: {hosts: "c500-[01-08]"}\n'
+
+
+@pytest.mark.parametrize(
+    "text", [FULL, PRECEDENCE, FLEET, GROUPS], ids=["full", "precedence", "fleet", "groups"]
+)
 def test_what_loads_is_valid(validator, loaded, text):
     assert loaded(text).targets
     validator.validate(plain(text))
@@ -64,6 +71,8 @@ UNKNOWN = [case for case in CASES if case[2].startswith(("unknown key", "did you
     [case[0] for case in UNKNOWN if "hosts: gpu1" not in case[0] and "'@gg'" not in case[0]]
     + [
         "hosts: {}",
+        "hosts:\ngroups: {}",
+        "defaults: {user: me}",
         "hosts: {a: {port: 70000}}",
         "hosts: {a: {port: '22'}}",
         "hosts: {a: {workdir: rel}}",
@@ -81,13 +90,46 @@ def test_what_the_schema_refuses_load_refuses_too(validator, inventory_file, tex
         load(inventory_file(text))
 
 
-def test_the_examples_of_the_documentation_load(validator, loaded):
-    examples = re.findall(r"^```yaml\n(.*?)^```", DOCS.read_text(encoding="utf-8"), re.M | re.S)
-    whole = [text for text in examples if re.search(r"^hosts:", text, re.MULTILINE)]
-    assert len(whole) == 4
-    for text in whole:
-        assert loaded(text).targets
-        validator.validate(plain(text))
+def examples() -> dict[str, str]:
+    """The whole inventories among the YAML blocks of the documentation, by file and line."""
+    found = {}
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        text = path.read_text(encoding="utf-8")
+        for block in re.finditer(r"^```ya?ml\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+            if re.search(r"^(hosts|groups):", block[1], re.MULTILINE):
+                line = text.count("\n", 0, block.start()) + 1
+                found[f"{path.relative_to(ROOT)}:{line}"] = block[1]
+    return found
+
+
+def test_the_documentation_has_examples():
+    assert {name.partition(":")[0] for name in examples()} >= {"README.md", "docs/inventory.md"}
+
+
+@pytest.mark.parametrize("text", examples().values(), ids=examples().keys())
+def test_the_examples_of_the_documentation_load(validator, loaded, text):
+    inventory = loaded(text)
+    assert inventory.targets
+    validator.validate(plain(text))
+    for group in inventory.groups:
+        assert select(inventory, f"@{group}")
+
+
+def test_what_the_documentation_selects_is_there(loaded):
+    """The first example of docs/inventory.md has the targets that its text and table name."""
+    text = next(text for name, text in examples().items() if name.startswith("docs/inventory.md"))
+    inventory = loaded(text)
+    for pattern, count in {
+        "h200": 2,
+        "c500-[01-04]": 4,
+        "@c500": 8,
+        "h200:sglang": 1,
+        "h200:none": 1,
+        "c500-[01-04]:none": 4,
+        "@c500:none": 8,
+        "@all": 10,
+    }.items():
+        assert len(select(inventory, pattern)) == count, pattern
 
 
 def keys(node) -> set[str]:

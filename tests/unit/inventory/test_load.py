@@ -12,6 +12,7 @@ import pytest
 from orchestrator.errors import ConfigError
 from orchestrator.inventory.load import find_inventory, load
 from orchestrator.inventory.model import Host, PushSettings, SuiteSettings, Target, Timeouts
+from orchestrator.inventory.select import select
 
 
 def test_nothing_said_gives_the_defaults(loaded):
@@ -69,7 +70,7 @@ def test_every_key_arrives_in_its_place(loaded, monkeypatch):
         python=("/usr/bin/python3.6", "python"),
         options={"Compression": "yes", "ServerAliveInterval": "5"},
     )
-    assert inventory.targets == (
+    assert select(inventory) == (
         Target(
             name="c500",
             host=host,
@@ -149,7 +150,7 @@ def test_nearest_wins_maps_merge_lists_replace(loaded, target, python, path, env
     ],
 )
 def test_target_names(loaded, hosts, names):
-    assert [target.name for target in loaded(f"hosts:\n  {hosts}\n").targets] == names
+    assert [target.name for target in select(loaded(f"hosts:\n  {hosts}\n"))] == names
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,7 @@ def test_a_nearer_container_replaces_containers_and_the_reverse(loaded):
         hosts: {a: {container: none, workdir: none}, b: , c: }
         """
     )
-    assert [(target.name, target.container, target.workdir) for target in inventory.targets] == [
+    assert [(target.name, target.container, target.workdir) for target in select(inventory)] == [
         ("a", None, None),
         ("b", "zz", "/w"),
         ("c:xx", "xx", "/w"),
@@ -227,6 +228,46 @@ def test_groups_hold_hosts_in_the_order_of_the_file(loaded):
         "both": ("n1",),
         "nobody": (),
     }
+
+
+@pytest.mark.parametrize("section", ["", "hosts:\n", "hosts: {}\n"])
+@pytest.mark.parametrize(
+    ("groups", "hosts"),
+    [
+        ({"g": "n-[01-03]"}, ["n-01", "n-02", "n-03"]),
+        ({"g": "n[1-2]", "h": "[m, n2, k]"}, ["n1", "n2", "m", "k"]),  # as they are written
+        ({"g": "n[1-4]!n3"}, ["n1", "n2", "n4"]),
+        ({"g": "n[1-4]!n3", "h": "'@all'", "i": "'!n1'"}, ["n1", "n2", "n4"]),
+        ({"g": "n[1-4]&n[2-3]"}, ["n2", "n3"]),
+        ({"g": "n1^n2", "h": "'@g,n3'"}, ["n1", "n2", "n3"]),
+    ],
+)
+def test_without_a_hosts_section_the_hosts_are_those_of_the_groups(loaded, section, groups, hosts):
+    lines = "".join(f"  {name}: {{hosts: {_quoted(text)}}}\n" for name, text in groups.items())
+    inventory = loaded(f"defaults: {{python: py}}\n{section}groups:\n{lines}")
+    assert list(inventory.hosts) == hosts
+    assert {target.python for target in inventory.targets} == {"py"}
+    for group, expected in {"h": {"'@all'": hosts}, "i": {"'!n1'": hosts[1:]}}.items():
+        if groups.get(group) in expected:
+            assert inventory.groups[group] == tuple(expected[groups[group]])
+
+
+def _quoted(text: str) -> str:
+    return text if text[0] in "['" else f'"{text}"'
+
+
+def test_settings_of_groups_reach_hosts_that_only_groups_name(loaded):
+    inventory = loaded(
+        """\
+        groups:
+          c500: {hosts: "c500-[01-02]", model: C500, container: vllm-dsv4}
+          two: {hosts: c500-02, container: sglang}
+        """
+    )
+    assert [(target.model, target.container) for target in select(inventory)] == [
+        ("C500", "vllm-dsv4"),
+        ("C500", "sglang"),
+    ]
 
 
 def test_push_settings(loaded):

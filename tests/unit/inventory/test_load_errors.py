@@ -136,8 +136,19 @@ CASES = [
     ("groups:\n  g:\nhosts: {a: }\n", 2, '"hosts" is missing in "g"'),
     ("groups:\n  g: {hosts: []}\nhosts: {a: }\n", 2, "is empty"),
     ("groups:\n  g:\n    hosts: gpu1\nhosts: {gpu2: }\n", 3, 'did you mean "gpu2"?'),
-    ("groups:\n  g:\n    hosts: '@h'\nhosts: {a: }\n", 3, 'unknown group "h"; known: g'),
-    ("groups:\n  g: {hosts: a}\n  h:\n    hosts: '@gg'\nhosts: {a: }\n", 4, 'did you mean "g"?'),
+    ("groups:\n  g:\n    hosts: '@h'\nhosts: {a: }\n", 3, 'unknown group "@h"; known: @g'),
+    ("groups:\n  g: {hosts: a}\n  h:\n    hosts: '@gg'\nhosts: {a: }\n", 4, 'did you mean "@g"?'),
+    ("groups:\n  x:\n    hosts: '@gpu'\nhosts: {gpu2: }\n", 3, '"@gpu", did you mean "gpu2"?'),
+    ("groups:\n  nodes:\n    hosts: a\n  h:\n    hosts: node\nhosts: {a: }\n", 5, '"@nodes"?'),
+    # no hosts: section
+    ("groups:\n  g:\n    hosts: n[1-3]!n33\n", 3, 'unknown host "n33", did you mean "n3"?'),
+    ("groups:\n  g:\n    hosts: '@all'\n", 1, '"hosts" is missing'),
+    ("groups:\n  g:\n    hosts: n1&n1&n2\n", 3, 'unknown host "n2"; known: n1'),
+    ("groups:\n  g:\n    hosts: 'n1!n1'\nhosts:\n", 4, '"hosts" is empty'),
+    ("groups:\n  g:\n    hosts: me@gpu1\n", 3, "the login into `user:`"),
+    ("groups:\n  g:\n    hosts: n[1-99999999]\n", 3, "more than 20000"),
+    ("groups:\n  g: {hosts: 'n[1-9999]'}\n  h:\n    hosts: m[1-19999]\n", 4, "more than 20000"),
+    ("groups:\n  g: {hosts: '@h,n1'}\n  h: {hosts: '@g'}\n", 2, "g -> h -> g"),
     ("groups:\n  g: {hosts: '@h'}\n  h: {hosts: '@g'}\nhosts: {a: }\n", 2, "g -> h -> g"),
     ("groups:\n  g: {hosts: '@g'}\nhosts: {a: }\n", 2, "contain each other: g -> g"),
     ("groups:\n  all: {hosts: a}\nhosts: {a: }\n", 2, "@all always means"),
@@ -160,9 +171,43 @@ def test_mistakes(tmp_path, text, line, part):
     assert "\n" not in said and len(said) - len(str(path)) < 420
 
 
-def test_the_topmost_mistake_and_how_many_more(loaded):
-    with pytest.raises(ConfigError, match=r':3: unknown key "usr".*; 2 more after this one'):
-        loaded("hosts:\n  a:\n    usr: x\n    prt: 3\n  b: {container: '!'}\n")
+USR = 'unknown key "usr", did you mean "user"?'
+PRT = 'unknown key "prt", did you mean "port"?'
+BANG = '"container" cannot be "!": it is no name Docker gives to a container'
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("hosts:\n  a:\n    usr: x\n", [f":3: {USR}"]),
+        ("hosts:\n  a:\n    usr: x\n    prt: 3\n", [f":3: {USR}", f"line 4: {PRT}"]),
+        (
+            "hosts:\n  a:\n    prt: x\n  b: {container: '!'}\ndefaults:\n  usr: 3\n",
+            [f":3: {PRT}", f"line 4: {BANG}", f"line 6: {USR}"],
+        ),
+        (
+            "hosts:\n  a:\n    usr: x\n    prt: 3\n  b: {container: '!'}\n  c: {usr: 1}\n"
+            "  d: {usr: 2}\n",
+            [f":3: {USR}", f"line 4: {PRT}", f"line 5: {BANG}", "and 2 more"],
+        ),
+        (
+            "hosts:\n  a:\n    zzzz: x\n    prt: 3\n",
+            ['zzzz"', "known: address, ", f"line 4: {PRT}"],
+        ),
+        ("hosts:\n  a: &a\n    usr: x\n  b: *a\n  c: *a\n", [f":3: {USR}"]),  # one mistake
+    ],
+    ids=["one", "two", "three", "five", "with a hint", "repeated by an alias"],
+)
+def test_the_topmost_mistakes_and_how_many_more(inventory_file, text, parts):
+    path = inventory_file(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    said = str(caught.value)
+    assert "\n" not in said
+    places = [said.find(part) for part in parts]
+    assert -1 not in places and places == sorted(places), said
+    assert said.count("line ") == sum(part.startswith("line ") for part in parts)
+    assert ("more" in said) == (parts[-1] == "and 2 more")
 
 
 def test_files_that_are_none(tmp_path):

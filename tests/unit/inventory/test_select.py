@@ -52,7 +52,12 @@ def fleet(loaded):
         ("@c500", [*C, *C4]),
         ("@all", [*C, *C4, *H, "box"]),
         ("@*", [*C, *C4, *H, "box"]),
-        ("@all:none", ["h200:none", "box"]),
+        # The host itself, also where the file only lists containers; only where it is asked for.
+        ("c500-01:none", ["c500-01:none"]),
+        ("c500-[03-04]:none,c500-04", ["c500-03:none", *C4, "c500-04:none"]),
+        ("@odd:none", ["c500-01:none", "c500-03:none", "h200:none"]),
+        ("@all:none!@c500:none", ["h200:none", "box"]),
+        ("!c500-01:none&c500-01", ["c500-01"]),
         ("@c500&@odd", ["c500-01", "c500-03"]),
         ("@c500!@odd", ["c500-02", *C4]),
         ("@c500^@odd", ["c500-02", *C4, *H]),
@@ -92,11 +97,16 @@ def test_selects(fleet, pattern, names):
         ("zzz", 'unknown host "zzz"; known: box, c500-01'),
         ("c500", '"c500" is a group; write it as @c500'),
         ("@c550", 'unknown group "@c550", did you mean "@c500"?'),
+        ("@c500-04", 'unknown group "@c500-04", did you mean "@c500"?'),
+        ("@bx", 'unknown group "@bx", did you mean "box"?'),  # only a host is near
+        ("nvdia", 'unknown host "nvdia", did you mean "@nvidia"?'),  # only a group is near
         ("@zzz", "known: @c500, @nvidia, @odd"),
         ("@", "unknown group"),
         ("h200:sglnag", 'unknown container "sglnag", did you mean "sglang"?'),
         ("c500-[01-04]:sglang", "c500-01: unknown container"),
-        ("@c500:none", '@c500: unknown container "none"; known: sglang, vllm-dsv4'),
+        ("c500-01:nine", 'unknown container "nine", did you mean "none"?'),
+        ("c500-01&c500-01:none", "selects no target"),
+        ("zzz:none", "unknown host"),
         ("box:vllm-dsv4", 'unknown container "vllm-dsv4"; known: none'),
         (":sglang", "missing before the colon"),
         ("h200:", "missing after the colon"),
@@ -123,6 +133,27 @@ def test_selects_nothing(fleet, pattern, part):
     said = str(caught.value)
     assert part in said and len(said) < 300 and said.isprintable()
     assert caught.value.code == ExitCode.USAGE
+
+
+def test_the_host_itself_has_the_settings_of_its_host(loaded):
+    inventory = loaded(
+        """\
+        defaults: {container: vllm-dsv4, workdir: /w, path: [/d]}
+        hosts:
+          a: {python: py, containers: [xx, {name: yy, python: other, path: []}]}
+          b: {env: {X: 1}}
+        """
+    )
+    a, b = select(inventory, "@all:none")
+    assert (a.name, a.container, a.python, a.workdir, a.path) == (
+        "a:none",
+        None,
+        "py",
+        "/w",
+        ("/d",),
+    )
+    assert (b.name, b.container, b.env) == ("b:none", None, {"X": "1"})
+    assert [target.name for target in select(inventory)] == ["a:xx", "a:yy", "b"]
 
 
 def test_groups_of_the_machine_are_not_read(inventory_file, tmp_path):
