@@ -8,13 +8,14 @@ those that are more than 5 % faster. Merging again changes nothing, not even a f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from orchestrator.events import Merged
 from orchestrator.records import Record, Status
+from orchestrator.results.case_name import case_names
 from orchestrator.results.device_csv import (
     CASE_ID,
     GPU_MEDIAN,
@@ -36,16 +37,34 @@ MINIMUM_GAIN = 0.05  # of the old time; less is within what the established rule
 _BLOCKING = frozenset({Status.FAILED, Status.ERROR, Status.TIMEOUT})
 
 
+@dataclass(frozen=True, order=True)
+class Withheld:
+    """A case that speaks against a row; ``case`` names it among the cases of its operator.
+
+    ``former`` says that the CSV still has a row of it, from before.
+    """
+
+    op: str
+    target: str
+    case: str
+    status: str
+    former: bool = False
+
+    def __str__(self) -> str:
+        where = f"{self.op} on {self.target}{', ' if self.case else ''}{self.case}"
+        return f"{where}: {self.status}{'; its former row stays' if self.former else ''}"
+
+
 @dataclass
 class MergeReport:
-    """What became of one CSV; ``withheld`` names operator, target and status of missing rows."""
+    """What became of one CSV, and which cases got no row there."""
 
     path: Path
     appended: int = 0
     skipped: int = 0
     updated: int = 0
     kept: int = 0
-    withheld: list[tuple[str, str, str]] = field(default_factory=list)
+    withheld: list[Withheld] = field(default_factory=list)
 
     def event(self) -> Merged:
         """The report as the event that renderers show."""
@@ -55,8 +74,16 @@ class MergeReport:
             skipped=self.skipped,
             updated=self.updated,
             kept=self.kept,
-            withheld=tuple(f"{op} on {target}: {status}" for op, target, status in self.withheld),
+            withheld=tuple(str(one) for one in self.withheld),
         )
+
+
+@dataclass
+class _Bad:
+    """A record that speaks against a row, and the rows that it keeps out."""
+
+    record: Record
+    blocked: list[Row] = field(default_factory=list)
 
 
 @dataclass
@@ -64,7 +91,12 @@ class _Model:
     """What one run has for one device model."""
 
     rows: list[Row] = field(default_factory=list)
-    withheld: set[tuple[str, str, str]] = field(default_factory=set)
+    bad: dict[Withheld, _Bad] = field(default_factory=dict)
+
+    def withhold(self, record: Record, names: Mapping[str, str], *blocked: Row) -> None:
+        case = names.get(record.record_id, "")
+        key = Withheld(record.op, place(record), case, true_status(record).value)
+        self.bad.setdefault(key, _Bad(record)).blocked.extend(blocked)
 
 
 def merge(
@@ -87,9 +119,11 @@ def merge(
         for model, content in sorted(_models(run, report).items()):
             path = statistics_dir / csv_name(model)
             total = reports.setdefault(model, MergeReport(path))
-            total.withheld += sorted(content.withheld - set(total.withheld))
             if content.rows:
                 _merge_rows(content.rows, total, mode, report)
+            if content.bad:
+                withheld = _with_former(content, DeviceTable.read(path))
+                total.withheld += sorted(set(withheld) - set(total.withheld))
     return list(reports.values())
 
 
@@ -118,6 +152,7 @@ def _models(run: Sequence[Record], report: Report) -> dict[str, _Model]:
     """What of one run goes to which device model, and what is withheld there."""
     models: dict[str, _Model] = {}
     cases: dict[tuple[str, tuple[str, ...]], list[Record]] = {}
+    names = case_names(run)
     for record in run:
         status = true_status(record)
         if record.device is None:
@@ -128,16 +163,16 @@ def _models(run: Sequence[Record], report: Report) -> dict[str, _Model]:
         elif status is Status.PASSED:
             report(f"{record.op} on {place(record)}: PASSED without a time; it gets no row")
         elif status in _BLOCKING or status is Status.UNVERIFIED:
-            found = models.setdefault(model, _Model())
-            found.withheld.add((record.op, place(record), status.value))
+            models.setdefault(model, _Model()).withhold(record, names)
     blocking = [record for record in run if true_status(record) in _BLOCKING]
     for (model, case), passed in sorted(cases.items(), key=lambda item: item[0]):
         found = models.setdefault(model, _Model())
+        row = row_of(passed)
         against = [record for record in blocking if _blocks(record, model, case, passed)]
-        if against:
-            found.withheld |= {(r.op, place(r), true_status(r).value) for r in against}
-        else:
-            found.rows.append(row_of(passed))
+        for record in against:
+            found.withhold(record, names, row)
+        if not against:
+            found.rows.append(row)
     return models
 
 
@@ -177,6 +212,37 @@ def _merge_rows(rows: Sequence[Row], total: MergeReport, mode: Mode, report: Rep
             else:
                 total.kept += 1
         table.write()
+
+
+def _with_former(content: _Model, table: DeviceTable) -> list[Withheld]:
+    """What is withheld, saying of each case whether ``table`` still has a row of it."""
+    blocked = [row for bad in content.bad.values() for row in bad.blocked]
+    index = _Index(table, [*content.rows, *blocked])
+    # A row that this run put there, from another target, is no former one.
+    fresh = {(row.cells[Column.OP_NAME], row.extra.get(CASE_ID, "")) for row in content.rows}
+    return [
+        replace(
+            key,
+            former=any(index.find(row) is not None for row in bad.blocked)
+            or (
+                (key.op, bad.record.case_id) not in fresh
+                and _has_row(table, bad.record, lone=not key.case)
+            ),
+        )
+        for key, bad in content.bad.items()
+    ]
+
+
+def _has_row(table: DeviceTable, record: Record, *, lone: bool) -> bool:
+    """Whether ``table`` has a row of the case of ``record``, which often has no labels.
+
+    A row without ``case_id`` is taken for it when both it and the case are their operator's only.
+    """
+    if record.case_id is None or record.device is None:
+        return False
+    key = (record.op, model_name(record.device.name))
+    cases = [table.extra(line, CASE_ID) for line in table.lines if _old_key(line.cells)[:2] == key]
+    return record.case_id in cases or (lone and cases == [""])
 
 
 def _old_key(cells: Sequence[str]) -> tuple[str, ...]:

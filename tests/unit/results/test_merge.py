@@ -15,8 +15,9 @@ import pytest
 
 from orchestrator.errors import MxfleetError, TreeError
 from orchestrator.records import Record
+from orchestrator.results.case_name import case_names
 from orchestrator.results.device_csv import ESTABLISHED, EXTRA, Column
-from orchestrator.results.merge import MergeReport, Mode, merge
+from orchestrator.results.merge import MergeReport, Mode, Withheld, merge
 from orchestrator.results.rows import row_of
 from orchestrator.results.store import load_records
 
@@ -235,7 +236,7 @@ def test_a_case_that_failed_anywhere_is_withheld(
 ) -> None:
     other = make_record(op="softmax", case_id="bb")
     [report] = merge([make_record(), make_record(**bad), other], tmp_path)
-    assert report.withheld == [("rms_norm", "h2", withheld)]
+    assert report.withheld == [Withheld("rms_norm", "h2", "", withheld)]
     assert report.event().withheld == (f"rms_norm on h2: {withheld}",)
     assert [row["op_name"] for row in rows(tmp_path)] == ["softmax"]
     assert len(load_records(tmp_path / "records")) == 3
@@ -248,7 +249,7 @@ def test_a_case_that_failed_anywhere_is_withheld(
         pytest.param({"status": "NOT_RUN", "target": "h2"}, [], id="not run elsewhere"),
         pytest.param(
             {"status": "PASSED", "target": "h2", "verification": None},
-            [("rms_norm", "h2", "UNVERIFIED")],
+            ["rms_norm on h2: UNVERIFIED"],
             id="unverified elsewhere",
         ),
         pytest.param({**BAD, "status": "FAILED", "op": "softmax"}, None, id="another operator"),
@@ -269,20 +270,104 @@ def test_what_does_not_withhold_a_row(
     make_record: MakeRecord,
     tmp_path: Path,
     other: dict[str, Any],
-    withheld: list[tuple[str, str, str]] | None,
+    withheld: list[str] | None,
 ) -> None:
     [report] = merge([make_record(attempt=1), make_record(**{"attempt": 1, **other})], tmp_path)
     assert [row["op_name"] for row in rows(tmp_path)] == ["rms_norm"]
     if withheld is not None:
-        assert report.withheld == withheld
+        assert [str(one) for one in report.withheld] == withheld
+
+
+def sweep_record(make_record: MakeRecord, rows: int, **changes: Any) -> Record:
+    """A case of a sweep over ``rows``; one that failed has no labels, as from the harness."""
+    passed = changes.get("status", "PASSED") == "PASSED"
+    values = {"parameters": {"bits": 4, "rows": rows}, "case_id": f"{rows:016x}"}
+    if not passed:
+        values |= {"summaries": {}, "timers": {}, "verification": {"passed": False}}
+    return make_record(**{**values, **changes})
+
+
+def test_a_withheld_case_of_a_sweep_is_named_with_its_former_row(
+    make_record: MakeRecord, tmp_path: Path
+) -> None:
+    merge([sweep_record(make_record, rows) for rows in (1, 2, 3)], tmp_path)
+    before = rows(tmp_path)
+    again = [
+        sweep_record(make_record, 1, run="run-2"),
+        sweep_record(make_record, 2, run="run-2", status="FAILED"),
+        sweep_record(make_record, 3, run="run-2", target="h2", status="ERROR", device=None),
+        sweep_record(make_record, 3, run="run-2"),
+        sweep_record(make_record, 4, run="run-2", status="FAILED"),
+        make_record(op="softmax", run="run-2", status="ERROR", parameters={"bits": 8}),
+    ]
+    [report] = merge(again, tmp_path)
+    assert report.event().withheld == (
+        "rms_norm on h1, rows=2: FAILED; its former row stays",
+        "rms_norm on h1, rows=4: FAILED",
+        "rms_norm on h2, rows=3: ERROR; its former row stays",
+        "softmax on h1: ERROR",
+    )
+    assert rows(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("bad", "former"),
+    [
+        pytest.param({}, True, id="the operator's only case and row"),
+        pytest.param({"device": {"kind": "maca", "name": "C500"}}, True, id="without its vendor"),
+        pytest.param({"device": {"kind": "cuda", "name": "NVIDIA H200"}}, False, id="elsewhere"),
+        pytest.param({"case_id": None}, False, id="case unknown"),
+        pytest.param({"op": "softmax"}, False, id="another operator"),
+    ],
+)
+def test_a_former_row_from_before_there_was_a_case_id(
+    make_record: MakeRecord, tmp_path: Path, bad: dict[str, Any], former: bool
+) -> None:
+    old_file(tmp_path, gpu="1e-05")
+    [report] = merge([sweep_record(make_record, 1, status="FAILED", **bad)], tmp_path)
+    assert [one.former for one in report.withheld] == [former]
+
+
+def test_which_case_an_old_row_is_cannot_be_told_in_a_sweep(
+    make_record: MakeRecord, tmp_path: Path
+) -> None:
+    old_file(tmp_path, gpu="1e-05")
+    failed = [sweep_record(make_record, number, status="FAILED") for number in (1, 2)]
+    [report] = merge(failed, tmp_path)
+    assert report.event().withheld == (
+        "rms_norm on h1, rows=1: FAILED",
+        "rms_norm on h1, rows=2: FAILED",
+    )
+
+
+@pytest.mark.parametrize(
+    ("parameters", "names"),
+    [
+        ([{"a": 1}, {"a": 1}], ["", ""]),
+        ([{"a": 1, "b": "x"}, {"a": 2, "b": "x"}], ["a=1", "a=2"]),
+        ([{"a": 1}, {"a": True}], ["a=1", "a=True"]),
+        ([{"a": 1, "b": [1]}, {"a": 2}], ["a=1 b=[1]", "a=2"]),
+    ],
+)
+def test_a_case_is_named_by_what_differs(
+    make_record: MakeRecord, parameters: list[dict[str, Any]], names: list[str]
+) -> None:
+    records = [make_record(parameters=values) for values in parameters]
+    other = [
+        make_record(op="softmax", parameters={"a": 9}),
+        make_record(case_id=None, parameters={"a": [1, 2]}),
+    ]
+    found = case_names([*records, *other])
+    assert [found[record.record_id] for record in records] == names
+    assert [found.get(record.record_id, "") for record in other] == ["", ""]
 
 
 def test_another_device_model_has_its_own_file(make_record: MakeRecord, tmp_path: Path) -> None:
     bad = make_record(status="FAILED", target="h2", device={"kind": "cuda", "name": "NVIDIA H200"})
     reports = merge([make_record(), bad], tmp_path)
-    assert {r.path.name: (r.appended, r.withheld) for r in reports} == {
-        C500: (1, []),
-        "mcoplib_ops_performance_H200.csv": (0, [("rms_norm", "h2", "FAILED")]),
+    assert {r.path.name: (r.appended, r.event().withheld) for r in reports} == {
+        C500: (1, ()),
+        "mcoplib_ops_performance_H200.csv": (0, ("rms_norm on h2: FAILED",)),
     }
     assert not (tmp_path / "mcoplib_ops_performance_H200.csv").exists()
 
