@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,7 +22,9 @@ def init(
         Path | None,
         typer.Option(metavar="FILE", help="Another file than ~/.ssh/config to take them from."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite what is in the way.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace what is in the way; it is kept as NAME.old.")
+    ] = False,
     output: OutputOption = Output.text,
 ) -> int:
     """Lay out a working folder: inventory.yaml, benchmark/ and env/."""
@@ -37,15 +40,16 @@ def init(
         sink(Note(f"hosts taken over: {', '.join(done.hosts)}"))
     if done.left_out:
         sink(Note(f"left out, no host names here: {', '.join(done.left_out)}", level="warning"))
-    if done.kept is not None:
-        sink(Note(f"the former inventory is kept as {done.kept}"))
+    for former, old in done.kept:
+        sink(Note(f"kept the former {former.relative_to(done.folder)} as {old}"))
+    already = "" if done.written else "all was there already; "
+    go = "" if done.folder.samefile(Path.cwd()) else f"cd {shlex.quote(str(folder))}, "
     sink(
         Summary(
             command="init",
             exit_code=0,
-            folder=str(done.folder),
             files=tuple(str(path) for path in done.written),
-            message=f"wrote {', '.join(path.name for path in done.written)}",
+            message=f"{already}next: {go}edit inventory.yaml, then mxfleet hosts --check",
         )
     )
     return 0

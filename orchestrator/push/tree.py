@@ -24,7 +24,7 @@ Symlinks = Literal["keep", "follow", "refuse"]
 _PIECE = 1 << 20
 _MOST_LINKS = 40  # on the way to a file, as the kernel has it
 
-# Neither hashed nor sent: results, caches, editors' and version control's leavings.
+# Neither hashed nor sent: results, caches, leavings of editors, version control and `init --force`.
 ALWAYS_EXCLUDED = (
     "benchmark/statistics",
     "__pycache__",
@@ -40,6 +40,8 @@ ALWAYS_EXCLUDED = (
     ".mxfleet*",
     "*.swp",
     "*~",
+    "*.old",
+    "*.old.[0-9]*",
     "*.nvbench.json",
     "*.nvbench-bin",
     "*.ncu-rep",

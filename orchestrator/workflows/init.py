@@ -1,17 +1,19 @@
 """``mxfleet init``: lay out a working folder: inventory.yaml, its JSON Schema, benchmark/, env/.
 
 Everything is written beside its place first and renamed into it, the inventory last: a folder
-that has one is complete.
+that has one is complete. What is replaced is kept beside the new file, as ``NAME.old``.
 """
 
 from __future__ import annotations
 
+import filecmp
 import importlib.util
 import os
 import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from orchestrator.errors import UsageError
@@ -20,18 +22,20 @@ from orchestrator.inventory.load import FILE_NAME
 from orchestrator.workflows import bundled
 from orchestrator.workflows.inventory_text import inventory_text
 
-_OLD = FILE_NAME + ".old"
-
 
 @dataclass(frozen=True)
 class Initialised:
-    """What ``init`` wrote: top entries of ``folder``, and the hosts it took over."""
+    """What ``init`` wrote, and the hosts it took over.
+
+    ``written`` has folders that are new as a whole, and single files where a folder was there;
+    ``kept`` has replaced files, each with the path where it lies now.
+    """
 
     folder: Path
     written: tuple[Path, ...]
+    kept: tuple[tuple[Path, Path], ...] = ()
     hosts: tuple[str, ...] = ()  # names and ranges taken from an SSH configuration
     left_out: tuple[str, ...] = ()  # its aliases that cannot be host names here
-    kept: Path | None = None  # where the former inventory lies
 
 
 def init(
@@ -43,10 +47,10 @@ def init(
     """Lay out a working folder.
 
     ``from_ssh_config`` takes the host names of an OpenSSH configuration (True: ~/.ssh/config).
-    Nothing is overwritten without ``force``; with it, files that mxfleet carries are replaced,
-    other files in ``benchmark/`` and ``env/`` stay, and the former inventory is kept as
-    ``inventory.yaml.old``. In a source checkout of mxfleet, whose ``benchmark/`` and ``env/``
-    are the originals, only the inventory and its schema are written.
+    Nothing is overwritten without ``force``; with it, files that differ from what mxfleet carries
+    are replaced and kept as ``NAME.old`` (``NAME.old.1`` where that is taken); all others, in
+    ``benchmark/`` and ``env/`` too, stay untouched. In a source checkout of mxfleet, whose
+    ``benchmark/`` and ``env/`` are the originals, only the inventory and its schema are written.
 
     Raises UsageError when something is in the way or the folder cannot be written.
     """
@@ -57,7 +61,7 @@ def init(
     names = [*parts, SCHEMA.name, FILE_NAME]
     try:
         _check(folder, names, force)
-        kept = folder / _OLD if os.path.lexists(folder / FILE_NAME) else None
+        moved = _Moved([folder / name for name in names], [])
         folder.parent.mkdir(parents=True, exist_ok=True)
         fresh = not folder.exists()
         stage = Path(
@@ -71,7 +75,7 @@ def init(
                 room.rename(folder)
             else:
                 _check_inside(room, folder)
-                _move(room, folder, names)
+                moved = _move(room, folder, names)
         finally:
             shutil.rmtree(stage, ignore_errors=True)
     except OSError as error:
@@ -79,7 +83,7 @@ def init(
             f"the working folder cannot be laid out: {error.strerror or error}",
             where=str(error.filename2 or error.filename or folder),
         ) from None
-    return Initialised(folder, tuple(folder / name for name in names), ranges, left_out, kept)
+    return Initialised(folder, tuple(moved.new), tuple(moved.kept), ranges, left_out)
 
 
 def _inventory(
@@ -142,24 +146,46 @@ def _stage(room: Path, source: Path, parts: list[str], text: str) -> None:
     (room / FILE_NAME).write_text(text, encoding="utf-8")
 
 
-def _move(room: Path, folder: Path, names: list[str]) -> None:
-    """Put every staged entry in its place; what is new is taken back when a later one fails."""
-    new: list[Path] = []
+@dataclass(frozen=True)
+class _Moved:
+    new: list[Path]
+    kept: list[tuple[Path, Path]]
+
+
+def _move(room: Path, folder: Path, names: list[str]) -> _Moved:
+    """Put every staged entry in its place; all of it is taken back when a later one fails."""
+    moved = _Moved([], [])
     try:
         for name in names:
-            staged, place = room / name, folder / name
-            if not os.path.lexists(place):
-                staged.rename(place)
-                new.append(place)
-                continue
-            if name == FILE_NAME:
-                shutil.copyfile(place, folder / _OLD)
-            files = [staged] if staged.is_file() else [p for p in staged.rglob("*") if p.is_file()]
-            for file in files:
-                target = folder / file.relative_to(room)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                file.replace(target)
+            _place(room / name, folder / name, moved)
     except BaseException:
-        for place in new:
+        for place in moved.new:
             shutil.rmtree(place) if place.is_dir() else place.unlink()
+        for place, old in moved.kept:
+            old.rename(place)
         raise
+    return moved
+
+
+def _place(staged: Path, place: Path, moved: _Moved) -> None:
+    if staged.is_dir() and place.is_dir():
+        for entry in sorted(staged.iterdir()):
+            _place(entry, place / entry.name, moved)
+        return
+    if place.exists():
+        if filecmp.cmp(staged, place, shallow=False):
+            return
+        old = _free(place)
+        place.rename(old)
+        moved.kept.append((place, old))
+    staged.rename(place)
+    moved.new.append(place)
+
+
+def _free(place: Path) -> Path:
+    """A name for the former file that nothing has yet."""
+    old = place.with_name(f"{place.name}.old")
+    numbers = count(1)
+    while os.path.lexists(old):
+        old = place.with_name(f"{place.name}.old.{next(numbers)}")
+    return old

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.main import main
 from orchestrator.errors import ExitCode, UsageError
 from orchestrator.inventory.load import load
 from orchestrator.inventory.select import select
@@ -128,20 +129,126 @@ def test_a_dangling_link_is_in_the_way_too(source, tmp_path):
     assert not (tmp_path / "nowhere").exists() and files(folder) == set()
 
 
-def test_force_replaces_what_is_carried_and_keeps_the_rest(source, tmp_path):
+def test_force_replaces_what_is_carried_and_loses_nothing(source, tmp_path):
     folder = tmp_path / "work"
     init(folder)
-    (folder / "inventory.yaml").write_text("hosts: {mine: }\n")
-    (folder / "benchmark/front.py").write_text("changed")
-    (folder / "benchmark/config/mine.json").write_text("mine")
+    mine = {
+        "inventory.yaml": "hosts: {mine: }\n",
+        "benchmark/front.py": "changed",
+        "env/env.sh": "export MINE=1",
+        "benchmark/config/mine.json": "mine",
+        "benchmark/statistics/rows.csv": "my rows",
+    }
     (folder / "benchmark/statistics").mkdir()
-    (folder / "benchmark/statistics/rows.csv").write_text("my rows")
+    for name, text in mine.items():
+        (folder / name).write_text(text)
+    (folder / "benchmark/config/op.json").unlink()
+    (folder / "env/env.sh").chmod(0o700)
+    same = folder / "benchmark/halops/statistics/kept.csv"
+    os.utime(same, (1, 1))
     done = init(folder, force=True)
+
+    replaced = ["benchmark/front.py", "env/env.sh", "inventory.yaml"]
+    assert [(one.relative_to(folder).as_posix(), other.name) for one, other in done.kept] == [
+        ("benchmark/front.py", "front.py.old"),
+        ("env/env.sh", "env.sh.old"),
+        ("inventory.yaml", "inventory.yaml.old"),
+    ]
+    assert [path.relative_to(folder).as_posix() for path in done.written] == sorted(
+        ["benchmark/config/op.json", *replaced]
+    )
+    assert files(folder) == WHOLE | set(mine) | {f"{name}.old" for name in replaced}
+    for name, text in mine.items():
+        assert (folder / (f"{name}.old" if name in replaced else name)).read_text() == text
+    assert stat.S_IMODE((folder / "env/env.sh.old").stat().st_mode) == 0o700
     assert (folder / "benchmark/front.py").read_text() == "front"
-    assert (folder / "benchmark/config/mine.json").read_text() == "mine"
-    assert (folder / "benchmark/statistics/rows.csv").read_text() == "my rows"
-    assert done.kept is not None and done.kept.read_text() == "hosts: {mine: }\n"
+    assert same.stat().st_mtime == 1, "an identical file is left untouched"
     assert load(folder / "inventory.yaml").targets[0].name == "local"
+
+
+def test_no_kept_file_is_overwritten(source, tmp_path):
+    folder = tmp_path / "work"
+    init(folder)
+    front = folder / "benchmark/front.py"
+    for edition in ("first", "second", "third"):
+        front.write_text(edition)
+        ((_, old),) = init(folder, force=True).kept
+        assert old.read_text() == edition
+    assert {path.name: path.read_text() for path in front.parent.glob("front.py*")} == {
+        "front.py": "front",
+        "front.py.old": "first",
+        "front.py.old.1": "second",
+        "front.py.old.2": "third",
+    }
+    again = init(folder, force=True)
+    assert (again.written, again.kept) == ((), ())
+
+
+def test_a_forced_layout_that_fails_is_taken_back_whole(source, tmp_path, monkeypatch):
+    folder = tmp_path / "work"
+    init(folder)
+    (folder / "benchmark/front.py").write_text("mine")
+    (folder / "benchmark/config/op.json").unlink()
+    (folder / "inventory.yaml").write_text("hosts: {mine: }\n")
+    before = snapshot(folder)
+    rename = Path.rename
+
+    def fails_at_last(self, target):
+        if self.parent.name == "folder" and self.name == "inventory.yaml":
+            raise OSError(errno.EIO, "Input/output error", str(target))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fails_at_last)
+    with pytest.raises(UsageError, match="Input/output error"):
+        init(folder, force=True)
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("argument", ["work", "."], ids=["another folder", "this folder"])
+def test_the_command_says_what_it_wrote_once_and_what_is_next(
+    source, tmp_path, monkeypatch, capsys, argument
+):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "work"
+    if argument == ".":
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+    before = "work/" if argument == "work" else ""
+    go = "cd work, " if argument == "work" else ""
+    following = f"init: next: {go}edit inventory.yaml, then mxfleet hosts --check"
+
+    said = command(capsys, argument)
+    assert said.err == ""
+    assert said.out.split("\n") == [
+        *(f"file: {before}{name}" for name in ("benchmark", "env")),
+        *(f"file: {before}{name}" for name in ("inventory.schema.json", "inventory.yaml")),
+        "",
+        following,
+        "",
+    ]
+
+    (folder / "benchmark/front.py").write_text("mine")
+    (folder / "env/env.sh").write_text("mine")
+    said = command(capsys, argument, "--force")
+    assert said.err.splitlines() == [
+        f"kept the former {name} as {folder / name}.old"
+        for name in ("benchmark/front.py", "env/env.sh")
+    ]
+    assert said.out.splitlines() == [
+        f"file: {before}benchmark/front.py",
+        f"file: {before}env/env.sh",
+        "",
+        following,
+    ]
+    said = command(capsys, argument, "--force")
+    assert said.out == following.replace("next", "all was there already; next") + "\n"
+
+
+def command(capsys, *arguments: str):
+    with pytest.raises(SystemExit) as ended:
+        main(["init", *arguments])
+    assert ended.value.code == 0
+    return capsys.readouterr()
 
 
 def test_force_writes_through_no_link(source, tmp_path):

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import TreeError
-from orchestrator.push.tree import Symlinks, Tree, build, contents, excluded, subset
+from orchestrator.push.tree import (
+    ALWAYS_EXCLUDED,
+    Symlinks,
+    Tree,
+    build,
+    contents,
+    excluded,
+    subset,
+)
 
 
 def paths(tree: Tree) -> list[str]:
@@ -24,6 +32,8 @@ def test_what_is_pushed(work: Path) -> None:
         "benchmark/.git/HEAD",
         "benchmark/runners/.x.py.swp",
         "benchmark/runners/x.py~",
+        "benchmark/runners/mcoplib_mxbenchmark_a_op_runners.py.old",
+        "benchmark/config/a_op.json.old.12",
         "benchmark/.mxfleet-lock",
         "benchmark/out.nvbench.json",
     ):
@@ -141,6 +151,7 @@ def test_excludes(work: Path, patterns: list[str], gone: list[str]) -> None:
 def test_excluded_looks_at_folders_on_the_way() -> None:
     assert excluded("benchmark/runners/.git/HEAD", (".git",))
     assert excluded("benchmark/statistics/x/y.csv", ("benchmark/statistics",))
+    assert not excluded("benchmark/config/x.older.json", ALWAYS_EXCLUDED)
     assert not excluded("benchmark/halops/statistics/x.csv", ("benchmark/statistics",))
 
 
