@@ -25,7 +25,7 @@ def generate(path: Path, rows: Sequence[Row]) -> None:
     """Append the rows that the file at ``path`` lacks."""
     appended = skipped = 0
     with csvtable.locked(path):
-        table = _read(path)
+        table = _read(path, writes=True)
         index = _Index(table, rows)
         for row in rows:
             op = row.cells[Col.OP_NAME]
@@ -36,7 +36,7 @@ def generate(path: Path, rows: Sequence[Row]) -> None:
             table.rows.append(table.fit(row))
             markers.say(f"[APPEND] {op}")
             appended += 1
-        if appended:
+        if appended or table.rejected:
             csvtable.write(path, table)
     markers.say(f"[SUMMARY] Appended: {appended}, Skipped: {skipped}")
 
@@ -45,7 +45,7 @@ def update(path: Path, rows: Sequence[Row]) -> None:
     """Replace rows of the file that got more than 5 % faster; append those it lacks."""
     updated = kept = 0
     with csvtable.locked(path):
-        table = _read(path)
+        table = _read(path, writes=True)
         index = _Index(table, rows)
         for row in rows:
             old = index.find(row)
@@ -59,7 +59,7 @@ def update(path: Path, rows: Sequence[Row]) -> None:
                 updated += 1
             else:
                 kept += 1
-        if updated:
+        if updated or table.rejected:
             csvtable.write(path, table)
     markers.say(f"[SUMMARY] Updated: {updated}, Kept: {kept}")
 
@@ -83,7 +83,7 @@ def compare(path: Path, op: str, cases: Sequence[Compared], output: Path | None)
 
     ``output``: a CSV to which the same is appended.
     """
-    table = _read(path)
+    table = _read(path, writes=False)
     index = _Index(table, [row for _, row in cases if row is not None])
     lines = []
     for acc, row in cases:
@@ -123,13 +123,13 @@ def times(table: Table, old: Sequence[str], new: Row) -> tuple[float, float] | N
     return None
 
 
-def _read(path: Path) -> Table:
-    """Read the table and name every row of the wrong width with file and line."""
+def _read(path: Path, *, writes: bool) -> Table:
+    """Read the table and name every line that is no row with file and number."""
     table = csvtable.read(path)
-    for line, cells in table.rejected:
+    for line in table.rejected:
+        aside = f"kept aside in {csvtable.rejected_path(path)}" if writes else "not compared with"
         markers.warn(
-            f"{path}:{line}: {len(cells)} cells where the header has {len(table.header)}; "
-            "the row is left out (a comma in a cell needs quotes)"
+            f"{path}:{line.number}: {line.reason}; {aside} (a comma in a cell needs quotes)"
         )
     return table
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import fcntl
 import io
+import math
 import os
 import re
 import tempfile
@@ -20,6 +21,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+from harness import csvlines
 from harness.errors import TreeError
 
 ESTABLISHED = (
@@ -89,14 +91,23 @@ class Row:
     extra: dict[str, str]
 
 
+@dataclass(frozen=True)
+class Rejected:
+    """A line that cannot be a row: where it stood, its text, and why."""
+
+    number: int
+    raw: str
+    reason: str
+
+
 @dataclass
 class Table:
     """A CSV file in memory."""
 
     header: list[str] = field(default_factory=lambda: [*ESTABLISHED, *EXTRA])
     rows: list[list[str]] = field(default_factory=list)
-    # Rows of the wrong width, with their line: reported and kept aside, never mended.
-    rejected: list[tuple[int, list[str]]] = field(default_factory=list)
+    # Reported and kept aside as they are, never mended.
+    rejected: list[Rejected] = field(default_factory=list)
     line_end: str = "\n"
     bom: bool = False
 
@@ -136,14 +147,15 @@ class Table:
 
 
 def seconds(cell: str) -> float | None:
-    """A time cell in seconds; a unit suffix is understood, an empty or broken cell is None."""
+    """A time cell in seconds; a unit suffix is understood, a cell without a time is None."""
     match = _TIME.match(cell)
     if match is None or match[2] not in _UNITS:
         return None
     try:
-        return float(match[1]) * _UNITS[match[2]]
+        value = float(match[1]) * _UNITS[match[2]]
     except ValueError:
         return None
+    return value if math.isfinite(value) else None
 
 
 def read(path: Path) -> Table:
@@ -162,20 +174,28 @@ def read(path: Path) -> Table:
     if not text.strip():
         return table
     table.line_end = "\r\n" if text.split("\n", 1)[0].endswith("\r") else "\n"
-    reader = csv.reader(io.StringIO(text, newline=""))
-    table.header = next(reader)
-    if tuple(table.header[: len(ESTABLISHED)]) != ESTABLISHED:
+    lines = csvlines.split(text)
+    header = next(lines).cells
+    if isinstance(header, str) or tuple(header[: len(ESTABLISHED)]) != ESTABLISHED:
         raise TreeError(
             f"{path}:1: the columns are not those of a performance table; give another --csv"
         )
-    begins = reader.line_num + 1
-    for cells in reader:
-        if len(cells) == len(table.header):
-            table.rows.append(cells)
-        elif cells:
-            table.rejected.append((begins, cells))
-        begins = reader.line_num + 1
+    table.header = header
+    for line in lines:
+        if isinstance(line.cells, str):
+            table.rejected.append(Rejected(line.number, line.raw, line.cells))
+        elif len(line.cells) == len(header):
+            table.rows.append(line.cells)
+        elif line.cells:
+            reason = f"{len(line.cells)} cells where the header has {len(header)}"
+            table.rejected.append(Rejected(line.number, line.raw, reason))
     return table
+
+
+def rejected_path(path: Path) -> Path:
+    """Where lines of the table at ``path`` that are no rows are kept."""
+    path = path.resolve()
+    return path.with_name(f"{path.name}.rejected.csv")
 
 
 @contextmanager
@@ -198,15 +218,12 @@ def locked(path: Path) -> Iterator[None]:
 def write(path: Path, table: Table) -> None:
     """Replace ``path`` in one step, under ``locked``; raises ``TreeError``, the old file intact.
 
-    Rejected rows are safe in ``<path>.rejected.csv`` before the table goes on without them.
+    Rejected lines are safe in ``rejected_path(path)`` before the table goes on without them.
     """
     path = path.resolve()
     try:
         if table.rejected:
-            aside = Table(table.header, [cells for _, cells in table.rejected])
-            _add_lines(
-                path.with_name(f"{path.name}.rejected.csv"), aside.text().splitlines(True)[1:]
-            )
+            _add_lines(rejected_path(path), [line.raw for line in table.rejected])
         _replace(path, table.text().encode("utf-8", "surrogateescape"))
     except OSError as error:
         raise _unwritable(path, error) from None
@@ -214,10 +231,11 @@ def write(path: Path, table: Table) -> None:
 
 def _add_lines(path: Path, lines: Sequence[str]) -> None:
     """Append those of ``lines`` that ``path`` lacks (a crash may have left them there already)."""
+    whole = [line if line.endswith(("\n", "\r")) else f"{line}\n" for line in lines]
     with path.open("a+", encoding="utf-8", errors="surrogateescape", newline="") as file:
         file.seek(0)
-        known = set(file.read().splitlines(True))
-        file.writelines(line for line in lines if line not in known)
+        known = set(io.StringIO(file.read(), newline=""))
+        file.writelines(line for line in whole if line not in known)
         file.flush()
         os.fsync(file.fileno())
 
@@ -273,4 +291,7 @@ def row_of(record: dict[str, Any], cos_dist: str) -> Row:
 
 
 def _cell(value: Any) -> str:
-    return "" if value is None else str(value)
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    # A NUL makes the csv module of Python 3.10 give up the line; a lone surrogate has no UTF-8.
+    return str(value).replace("\0", "\\x00").encode("utf-8", "replace").decode("utf-8")

@@ -236,8 +236,9 @@ class DeviceTable:
 
     @property
     def rejected_path(self) -> Path:
-        """Where lines of the wrong width are kept."""
-        return self.path.with_name(f"{self.path.name}.rejected.csv")
+        """Where lines that are no rows are kept: beside the file itself, not a link to it."""
+        path = self.path.resolve()
+        return path.with_name(f"{path.name}.rejected.csv")
 
     def write(self) -> None:
         """Write what changed, under ``files.locked(path)``; raises ``TreeError``, old file intact.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -14,9 +15,25 @@ from harness import csvmodes, csvtable
 from harness.csvtable import ESTABLISHED, Col, Row
 from harness_tree import BENCHMARK, REPOSITORY, rows_of
 
+from orchestrator.results.device_csv import DeviceTable, parse_seconds
+
 MakeRow = Callable[..., Row]
 DATA = Path(os.environ.get("MXFLEET_SHARED_DATA", REPOSITORY / "../shared/data"))
 HEADER = ",".join(ESTABLISHED)
+
+
+def passed_record(summaries: dict[str, Any]) -> dict[str, Any]:
+    rates = ("elements_per_second", "bytes_per_second", "bandwidth_utilisation")
+    return {
+        "op": "my_op",
+        "case_id": "aaaa",
+        "summaries": summaries,
+        "timers": {"cold_gpu": {"mean": 1e-5, "median": 9e-6}, "cpu": None, "batch_gpu": None},
+        "rates": dict.fromkeys(rates),
+        "repeats": 1,
+        "repeat_spread": None,
+        "device": {"index": 0, "name": "MetaX C500"},
+    }
 
 
 @pytest.fixture(params=["c500_rows.csv", "h200_rows.csv"])
@@ -92,13 +109,109 @@ def test_rows_of_the_wrong_width_are_named_and_kept_aside(
     path.write_text("\n".join([HEADER, long, good, short]) + "\n")
     csvmodes.generate(path, [row()])
     warned = capsys.readouterr().err
-    assert f"{path}:2: 19 cells where the header has 18" in warned
-    assert f"{path}:4: 3 cells" in warned
-    assert [cells[0] for cells in csvtable.read(path).rows] == ["c", "my_op"]
     aside = path.with_name("t.csv.rejected.csv")
+    kept = f"kept aside in {aside}"
+    assert f"{path}:2: 19 cells where the header has 18; {kept}" in warned
+    assert f"{path}:4: 3 cells where the header has 18; {kept}" in warned
+    assert [cells[0] for cells in csvtable.read(path).rows] == ["c", "my_op"]
     assert aside.read_text().splitlines() == [long, short]
     csvmodes.generate(path, [row(case="bbbb", SHAPE="(9)")])
     assert aside.read_text().splitlines() == [long, short]
+
+
+def old_line(op: str, shape: str = "(1 2)") -> str:
+    cells = [op, "0", "MetaX C500", "Yes", "0.00e+00", op, "float16", shape]
+    return ",".join([*cells, "9", "2e-05", "0.1", "1e-05", "0.2", "", "", "", "9", "3e-05"])
+
+
+BROKEN = [
+    pytest.param(old_line("bad", '"(1 2'), "a quote in it is not closed", id="unclosed quote"),
+    pytest.param(old_line("bad", '"(1'), "a quote in it is not closed", id="and it spans columns"),
+    pytest.param(old_line("bad", "(1, 2)"), "19 cells where the header has 18", id="comma"),
+]
+
+
+@pytest.mark.parametrize("mode", ["generate", "update"])
+@pytest.mark.parametrize(("bad", "reason"), BROKEN)
+def test_a_broken_line_costs_no_other(
+    tmp_path: Path,
+    row: MakeRow,
+    capsys: pytest.CaptureFixture[str],
+    bad: str,
+    reason: str,
+    mode: str,
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join([HEADER, old_line("a"), bad, old_line("b", '"two\nlines"')]) + "\n")
+    table = csvtable.read(path)
+    assert [cells[0] for cells in table.rows] == ["a", "b"]
+    assert table.rejected == [csvtable.Rejected(3, bad + "\n", reason)]
+    csvmodes.compare(path, "my_op", [("Pass", row())], None)
+    assert f"{path}:3: {reason}; not compared with" in capsys.readouterr().err
+    assert not csvtable.rejected_path(path).exists()
+    # Also when there is nothing to append: the other tools leave such a line aside as well.
+    getattr(csvmodes, mode)(path, [])
+    assert path.read_text() == f"{HEADER}\n{old_line('a')}\n" + old_line("b", '"two\nlines"') + "\n"
+    assert csvtable.rejected_path(path).read_text() == bad + "\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["plain\n", "\n", 'a,"b\nc",d\n', 'x,"\ny,1\n', 'x,"\r\ny,1', "a\rb"]
+)
+def test_both_readers_keep_the_same_lines_aside(tmp_path: Path, text: str) -> None:
+    path, link = tmp_path / "t.csv", tmp_path / "link.csv"
+    link.symlink_to(path)
+    path.write_bytes(f"{HEADER}\n{old_line('a')}\n{text}{old_line('b')}\n".encode())
+    ours, theirs = csvtable.read(link), DeviceTable.read(link)
+    assert ours.rows == [line.cells for line in theirs.lines]
+    found = [(line.number, line.raw, line.reason) for line in theirs.rejected]
+    assert [(line.number, line.raw, line.reason) for line in ours.rejected] == found
+    assert csvtable.rejected_path(link) == theirs.rejected_path == tmp_path / "t.csv.rejected.csv"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "1.5e-05",
+        "3",
+        "12.5 us",
+        "2 µs",
+        "2 μs",
+        "7ns",
+        " 2 s ",
+        "",
+        "n/a",
+        "nan",
+        "NaN",
+        "inf",
+        "1e999",
+        "-1",
+        "3 h",
+        "1.2.3",
+    ],
+)
+def test_both_readers_take_the_same_times(cell: str) -> None:
+    assert csvtable.seconds(cell) == parse_seconds(cell)
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        (math.nan, ""),
+        (math.inf, ""),
+        (None, ""),
+        (1e-05, "1e-05"),
+        ("\x00", "\\x00"),
+        ("\ud800", "?"),
+    ],
+)
+def test_a_cell_without_a_value_is_empty_and_a_text_harmless(
+    tmp_path: Path, value: object, cell: str
+) -> None:
+    record = passed_record(summaries={"Op": "my_op", "Bits": value, "Shape": "(1)"})
+    path = tmp_path / "t.csv"
+    csvmodes.generate(path, [csvtable.row_of(record, "0.00e+00")])
+    assert rows_of(path)[1][-1] == cell
 
 
 @pytest.mark.parametrize("text", ["a,b,c\n1,2,3\n", "hello\n", HEADER.replace("Shape", "shape")])
@@ -197,18 +310,7 @@ def test_compare_prints_and_writes_no_table(
 
 
 def test_other_summaries_get_columns_of_their_own(tmp_path: Path) -> None:
-    record: dict[str, Any] = {
-        "op": "my_op",
-        "case_id": "aaaa",
-        "summaries": {"Op": "my_op", "Bits": 4, "Shape": "(1)"},
-        "timers": {"cold_gpu": {"mean": 1e-5, "median": 9e-6}, "cpu": None, "batch_gpu": None},
-        "rates": dict.fromkeys(
-            ("elements_per_second", "bytes_per_second", "bandwidth_utilisation")
-        ),
-        "repeats": 1,
-        "repeat_spread": None,
-        "device": {"index": 0, "name": "MetaX C500"},
-    }
+    record = passed_record(summaries={"Op": "my_op", "Bits": 4, "Shape": "(1)"})
     path = tmp_path / "t.csv"
     csvmodes.generate(path, [csvtable.row_of(record, "0.00e+00")])
     header, cells = rows_of(path)

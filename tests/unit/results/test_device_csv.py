@@ -106,6 +106,16 @@ def test_a_line_of_the_wrong_width_is_kept_aside(tmp_path: Path, bad: str, numbe
     assert [(r.number, r.raw) for r in rejected] == [(number, f"{bad}\n")]
 
 
+def test_lines_of_a_linked_file_are_kept_beside_the_file(tmp_path: Path) -> None:
+    path, link = tmp_path / "real" / "t.csv", tmp_path / "link.csv"
+    path.parent.mkdir()
+    path.write_text(f"{HEADER}\nbad\n{line('a')}\n")
+    link.symlink_to(path)
+    DeviceTable.read(link).write()
+    assert (path.parent / "t.csv.rejected.csv").read_text() == "bad\n"
+    assert link.is_symlink() and path.read_text() == f"{HEADER}\n{line('a')}\n"
+
+
 @pytest.mark.parametrize(
     "text", ["a,b,c\n1,2,3\n", HEADER.replace("Shape", "shape") + "\n", "\x00\x01", "\n\n"]
 )
