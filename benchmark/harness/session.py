@@ -84,9 +84,11 @@ class Session:
         """
         statuses = []
         try:
-            for number, config in enumerate(self._cases, start=1):
+            for number, (config, name) in enumerate(
+                zip(self._cases, sweep.names(self._cases), strict=True), start=1
+            ):
                 if len(self._cases) > 1:
-                    markers.say(f"[CASE] {self._op} {number}/{len(self._cases)}")
+                    markers.say(f"[CASE] {self._op} {number}/{len(self._cases)} {name}".rstrip())
                 statuses.append(self._case(config))
         finally:
             self._write_csv()

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from harness.errors import TreeError
 
 # Lists under these names are one value, never a sweep.
 NEVER_SWEPT = frozenset({"device_id", "device_name", "samples", "batch_size_list"})
+
+
+def names(cases: Sequence[dict[str, Any]]) -> list[str]:
+    """What tells each case from the others: ``rows=8 dtype=float16``; empty for a single one."""
+    swept = [key for key in cases[0] if any(case[key] != cases[0][key] for case in cases)]
+    # On one line whatever the values are.
+    return [" ".join(f"{key}={case[key]}" for key in swept).replace("\n", " ") for case in cases]
 
 
 def expand(config: dict[str, Any], where: str) -> list[dict[str, Any]]:

@@ -193,6 +193,15 @@ def test_markers_are_the_established_ones(zoo: Zoo) -> None:
     assert sum(line.startswith("[FATAL] zoo: ") for line in lines) == 21, zoo.ran.out
 
 
+def test_each_case_is_announced_by_what_is_swept(zoo: Zoo) -> None:
+    said = [line for line in zoo.ran.out.splitlines() if line.startswith("[CASE]")]
+    total = len(zoo.order)
+    assert said == [
+        f"[CASE] zoo {number}/{total} kernel={kernel}"
+        for number, kernel in enumerate(zoo.order, start=1)
+    ]
+
+
 def test_nothing_is_sampled_after_a_failed_verification(zoo: Zoo) -> None:
     for block in zoo.ran.out.split("[CASE] zoo ")[1:]:
         if "-> FAIL" in block:

@@ -118,6 +118,22 @@ def test_expand(config: dict[str, Any], cases: list[dict[str, Any]]) -> None:
     assert sweep.expand(config, "config/x.json") == cases
 
 
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        ({"a": 1}, [""]),
+        ({"a": [1]}, [""]),
+        ({"n": [8, 16], "b": "x", "dtype": ["half"]}, ["n=8", "n=16"]),
+        (
+            {"n": [8], "s": ["a\nb", "c"], "k": [[1, 2], [3]]},
+            ["s=a b k=[1, 2]", "s=a b k=[3]", "s=c k=[1, 2]", "s=c k=[3]"],
+        ),
+    ],
+)
+def test_cases_are_named_by_what_is_swept(config: dict[str, Any], names: list[str]) -> None:
+    assert sweep.names(sweep.expand(config, "config/x.json")) == names
+
+
 def test_sweep_cases_share_nothing() -> None:
     first, second = sweep.expand({"a": [1, 2], "batch_size_list": [1]}, "config/x.json")
     first["batch_size_list"].append(2)
