@@ -94,6 +94,12 @@ class ProtocolError(TargetError):
     """What came over the pipe is not what our agent says."""
 
 
+class OwnFault(MxfleetError):
+    """Something in mxfleet broke that should not; the message names the report."""
+
+    code = ExitCode.INTERNAL
+
+
 class InterruptedRun(MxfleetError):
     """The user asked to stop."""
 

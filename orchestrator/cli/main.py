@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import sys
-import tempfile
-import traceback
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -58,6 +58,7 @@ def _options(
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with the documented code."""
     words = sys.argv[1:] if arguments is None else arguments
+    _end_orderly()
     code, complaint = _run(words)
     if complaint is not None:
         _complain(complaint)
@@ -80,15 +81,23 @@ def _run(words: list[str]) -> tuple[int, str | None]:
     except (KeyboardInterrupt, typer.Abort):
         return int(ExitCode.INTERRUPTED), "interrupted"
     except Exception as error:  # noqa: BLE001 - the last resort: a report instead of a traceback
-        return int(ExitCode.INTERNAL), _report(error)
+        from orchestrator.workflows.fault import own_fault
+
+        return int(ExitCode.INTERNAL), own_fault(error)
 
 
-def _report(error: Exception) -> str:
-    handle, path = tempfile.mkstemp(prefix="mxfleet-report-", suffix=".txt")
-    with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
-        stream.write(f"mxfleet {__version__}, python {sys.version}\narguments: {sys.argv[1:]}\n\n")
-        traceback.print_exception(error, file=stream)
-    return f"a fault of mxfleet itself, {type(error).__name__}: {error}; report it with {path}"
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _end_orderly() -> None:
+    """A closed terminal and a plain kill are told like Ctrl-C: what runs on the hosts is ended."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # not where nohup has it ignored
+            signal.signal(number, _interrupt)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _wants_json(words: list[str]) -> bool:

@@ -20,4 +20,4 @@ def pull(
     """Fetch again what a run left on its hosts (output, records, CSV) and merge it."""
     from orchestrator.workflows.pull import pull as pull_workflow
 
-    return pull_workflow(make_context(inventory, hosts, output), run)
+    return pull_workflow(make_context(inventory, hosts, output), run, chosen=hosts is not None)

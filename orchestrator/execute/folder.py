@@ -7,19 +7,23 @@ pulled), ``checkouts/`` (what established checkouts had) and ``run-summary.json`
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import re
+import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from orchestrator.errors import UsageError
 from orchestrator.events import Event, OutputLine
 
 _LONGEST_NAME = 120  # with a suffix well below what file systems take
+_PRIVATE = ("plan.json", "inventory.yaml")  # they hold the targets' environment
 _UNSAFE = re.compile(r"[^A-Za-z0-9._@+:=-]+")
 
 
@@ -33,6 +37,19 @@ def safe_name(text: str) -> str:
         return plain
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{plain or '_'}-{digest[:8]}"
+
+
+class NotKeptError(UsageError):
+    """The run's folder cannot take in what came."""
+
+
+def not_kept(path: Path, error: OSError) -> NotKeptError:
+    """The error for a file of a run's folder that could not be written."""
+    return NotKeptError(
+        f"cannot write into the run's folder: {error.strerror}",
+        where=str(path),
+        hint="free some space there, then `mxfleet pull`",
+    )
 
 
 class RunFolder:
@@ -65,6 +82,10 @@ class RunFolder:
             raise UsageError("there is no run yet", where=str(runs), hint="start one: mxfleet run")
         if run is None:
             return cls(runs / names[-1])
+        if not run:
+            raise UsageError(
+                "the run has no name", where=str(runs), hint="leave it out: the latest"
+            )
         found = [name for name in names if name == run or name.startswith(run)]
         if run in names:
             found = [run]
@@ -115,24 +136,65 @@ class RunFolder:
         return found
 
     @staticmethod
-    def write_bytes(path: Path, data: bytes) -> None:
+    @contextmanager
+    def replacing(path: Path) -> Iterator[BinaryIO]:
+        """Write a file of the run's folder through a temporary one: it is whole or as it was."""
+        temporary = path.with_name(f".{path.name[:60]}.{secrets.token_hex(6)}.tmp")
+        try:
+            with temporary.open("xb") as stream:
+                if path.name in _PRIVATE:
+                    os.fchmod(stream.fileno(), 0o600)
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(path)
+        except OSError as error:
+            raise not_kept(path, error) from None
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def write_bytes(self, path: Path, data: bytes) -> None:
         """Replace a file of the run's folder so that it is whole or as it was."""
-        temporary = path.with_name(f".{path.name}.tmp")
-        with temporary.open("wb") as stream:
+        with self.replacing(path) as stream:
             stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
 
     def event(self, event: Event) -> None:
         """Append to ``events.jsonl``; output lines are in the logs."""
         if isinstance(event, OutputLine):
             return
+        path = self.path / "events.jsonl"
         line = json.dumps(event.as_dict(), default=str, separators=(",", ":")) + "\n"
-        with self._lock, (self.path / "events.jsonl").open("a", encoding="ascii") as stream:
-            stream.write(line)
+        try:
+            with self._lock, path.open("a", encoding="ascii") as stream:
+                stream.write(line)
+        except OSError as error:
+            raise not_kept(path, error) from None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Have the folder alone: a run and a pull of it would write the same files."""
+        path = self.path / ".lock"
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise not_kept(path, error) from None
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UsageError(
+                    "another mxfleet is at work on this run",
+                    where=str(self.path),
+                    hint="wait for it to end, then try again",
+                ) from None
+            yield
+        finally:
+            os.close(handle)
 
     @staticmethod
     def _made(path: Path) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise not_kept(path, error) from None
         return path

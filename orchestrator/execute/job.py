@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from orchestrator.errors import MxfleetError, ProtocolError, UsageError
+from orchestrator.errors import LinkLostError, MxfleetError, ProtocolError
 from orchestrator.events import JobStarted, OutputLine, Sink
-from orchestrator.execute.folder import RunFolder
+from orchestrator.execute.folder import NotKeptError, RunFolder, not_kept
 from orchestrator.execute.lines import LineSplitter
 from orchestrator.plan.jobs import PlannedJob
 from orchestrator.transport.agent.spool import SpoolParser
 from orchestrator.transport.session import AgentSession, Request
 
 _STREAMS = {1: "stdout", 2: "stderr"}
-
-
-class _NotKeptError(UsageError):
-    """The run's folder cannot take in what came."""
-
-
-def _not_kept(path: Path, error: OSError) -> _NotKeptError:
-    return _NotKeptError(
-        f"cannot keep what the job sends: {error.strerror}",
-        where=str(path),
-        hint="free some space there, then `mxfleet pull`",
-    )
 
 
 @dataclass
@@ -75,7 +64,7 @@ class _Output:
             try:
                 _write_all(self._log, piece)
             except OSError as error:
-                raise _not_kept(Path(str(self._log.name)), error) from None
+                raise not_kept(Path(str(self._log.name)), error) from None
             self._lines(stream, piece, final=False)
 
     def finish(self) -> None:
@@ -93,7 +82,8 @@ def run_job(session: AgentSession, job: PlannedJob, folder: RunFolder, sink: Sin
     """Run ``job`` to its end. Errors of the target end up in the attempt, not as exceptions."""
     began = time.monotonic()
     attempt = Attempt(job, folder.log(job.target.name, job.op, job.attempt))
-    with attempt.log.open("wb", buffering=0) as log:
+    files = _Files(attempt, folder)
+    with _open_log(attempt.log) as log:
         output = _Output(job, log, sink)
         request: Request | None = None
         try:
@@ -101,20 +91,28 @@ def run_job(session: AgentSession, job: PlannedJob, folder: RunFolder, sink: Sin
             result = _receive(
                 request,
                 output.feed,
-                _Files(attempt, folder),
+                files,
                 lambda message: _on_message(message, attempt, sink),
             )
             attempt.outcome = result["outcome"]
-        except _NotKeptError as error:
+        except NotKeptError as error:
             attempt.error = error
             _give_up(session, request, job.job)
         except MxfleetError as error:
             attempt.error = error
         finally:
+            files.give_up()
             output.finish()
     attempt.last_words = output.last[2] or output.last[1]
     attempt.seconds = time.monotonic() - began
     return attempt
+
+
+def _open_log(path: Path) -> FileIO:
+    try:
+        return path.open("wb", buffering=0)
+    except OSError as error:
+        raise not_kept(path, error) from None
 
 
 def _give_up(session: AgentSession, request: Request | None, job: str) -> None:
@@ -128,16 +126,16 @@ def _give_up(session: AgentSession, request: Request | None, job: str) -> None:
 def fetch_job(session: AgentSession, job: PlannedJob, folder: RunFolder) -> Attempt:
     """Take in again what lies of a job on its target: output, records, CSV."""
     attempt = Attempt(job, folder.log(job.target.name, job.op, job.attempt))
-    temporary = attempt.log.with_name(attempt.log.name + ".part")
+    temporary = attempt.log.with_name(f".{attempt.log.name}.{os.getpid()}.part")
     files = _Files(attempt, folder)
     try:
-        with temporary.open("wb", buffering=0) as log:
+        with _open_log(temporary) as log:
             output = _Output(job, log, lambda event: None)
             files.on_output = output.feed
             request = session.request("fetch", store=job.spec["store"], job=job.job)
             try:
                 status = _receive(request, files.data, files, lambda message: None)
-            except _NotKeptError:
+            except NotKeptError:
                 request.result()  # what is not taken would hold up the requests after it
                 raise
             output.finish()
@@ -150,6 +148,7 @@ def fetch_job(session: AgentSession, job: PlannedJob, folder: RunFolder) -> Atte
     except MxfleetError as error:
         attempt.error = error
     finally:
+        files.give_up()
         temporary.unlink(missing_ok=True)
     return attempt
 
@@ -169,13 +168,20 @@ class _Files:
         self._folder = folder
         self._name: str | None = None
         self._missing = 0
-        self._data = bytearray()
+        self._place = contextlib.ExitStack()
+        self._stream: BinaryIO | None = None
         self.on_output: Callable[[bytes], None] | None = None
 
     def announce(self, name: str, size: int) -> None:
         self._name, self._missing = name, size
-        self._data.clear()
         self._attempt.files[name] = size
+        job = self._attempt.job
+        if name == "records.jsonl":
+            self._attempt.records = self._folder.records(job.target.name, job.op)
+            self._stream = self._place.enter_context(self._folder.replacing(self._attempt.records))
+        elif name == "result.csv":
+            self._attempt.csv = self._folder.csv(job.target.name, job.op)
+            self._stream = self._place.enter_context(self._folder.replacing(self._attempt.csv))
         if not size:
             self._complete()
 
@@ -187,25 +193,23 @@ class _Files:
         self._missing -= len(data)
         if self._name == "output" and self.on_output is not None:
             self.on_output(data)
-        else:
-            self._data += data
+        elif self._stream is not None:
+            try:
+                self._stream.write(data)
+            except OSError as error:
+                raise not_kept(Path(str(self._stream.name)), error) from None
         if self._missing <= 0:
             self._complete()
 
     def _complete(self) -> None:
-        job, name, self._name = self._attempt.job, self._name, None
-        if name == "records.jsonl":
-            path = self._folder.records(job.target.name, job.op)
-            self._attempt.records = path
-        elif name == "result.csv":
-            path = self._folder.csv(job.target.name, job.op)
-            self._attempt.csv = path
-        else:
-            return
-        try:
-            self._folder.write_bytes(path, bytes(self._data))
-        except OSError as error:
-            raise _not_kept(path, error) from None
+        self._name = self._stream = None
+        self._place.close()
+
+    def give_up(self) -> None:
+        """Drop a file that did not come whole; what was there before stays."""
+        error = LinkLostError("the file did not come whole")
+        with contextlib.suppress(LinkLostError):
+            self._place.__exit__(type(error), error, None)
 
 
 def _receive(

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 
+from orchestrator.errors import InterruptedRun
 from orchestrator.events import Event, Note, Sink
 
 SILENCE = 8.0  # seconds without any event after which one is due
@@ -28,11 +29,16 @@ class Activity:
         self._next = 0
         self._last = time.monotonic()
         self._ended = threading.Event()
+        self.unheard: InterruptedRun | None = None  # why nothing of what is said arrives
 
     def __call__(self, event: Event) -> None:
-        """Pass an event on."""
+        """Pass an event on. That nobody reads any more is kept, not raised: see ``unheard``."""
         self._last = time.monotonic()
-        self._sink(event)
+        try:
+            self._sink(event)
+        except InterruptedRun as error:
+            # Raised in whatever thread had something to say, it would look like a target's fault.
+            self.unheard = error
 
     def __enter__(self) -> Activity:
         threading.Thread(target=self._watch, name="mxfleet-activity", daemon=True).start()

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from orchestrator.errors import ExitCode, TargetError
 from orchestrator.events import JobEnded, Note, Row, Sink
-from orchestrator.execute.folder import RunFolder
+from orchestrator.execute.folder import NotKeptError, RunFolder
 from orchestrator.execute.job import Attempt
 from orchestrator.plan.jobs import Plan, PlannedJob
-from orchestrator.records import Record, Status
+from orchestrator.records import Record, Status, parse_line
 from orchestrator.results.model_name import model_name
 from orchestrator.workflows.fleet import Fleet
-from orchestrator.workflows.interpret import Verdict, interpret
+from orchestrator.workflows.interpret import Verdict, interpret, is_stand_in, verdict_of
 from orchestrator.workflows.prepare import Checkout
 from orchestrator.workflows.push import Failures
 
@@ -40,6 +40,7 @@ class Collector:
         self._folder = folder
         self._sink = sink
         self._stopping = False
+        self.not_kept = False  # whether records could not be written into the run's folder
         self._begun: set[str] = set()
         self._done: dict[str, Done] = {}
         self._lock = threading.Lock()
@@ -53,13 +54,46 @@ class Collector:
 
     def take(self, attempt: Attempt, checkout: Checkout | None) -> Done:
         """Judge an attempt, keep its records, tell the sink."""
+        return self._tell(attempt, self._keep(attempt.job, self._judge(attempt, checkout)))
+
+    def take_again(self, attempt: Attempt, checkout: Checkout | None) -> None:
+        """Judge what was fetched once more; it replaces what is here only if it says as much."""
+        former = self._former(attempt.job)
+        verdict = self._judge(attempt, checkout)
+        fetched = {record.record_id for record in verdict.records}
+        lost = [r for r in former if not is_stand_in(r) and r.record_id not in fetched]
+        if lost:
+            text = f"{attempt.job.op}: less lies there than is here, which is kept"
+            self._sink(Note(text, target=attempt.job.target.name, level="warning"))
+        else:
+            self._tell(attempt, self._keep(attempt.job, verdict))
+
+    def keep_former(self, jobs: Iterable[PlannedJob]) -> None:
+        """Give jobs that could not be fetched the verdict of the records that are here."""
+        for job in jobs:
+            former = self._former(job)
+            if job.job not in self._done and former:
+                self._done[job.job] = Done(job, verdict_of(former))
+
+    def _former(self, job: PlannedJob) -> list[Record]:
+        """The records of a job that the run's folder has."""
+        path = self._folder.records(job.target.name, job.op)
+        found = []
+        for line in path.read_bytes().splitlines() if path.exists() else ():
+            with suppress(ValueError):
+                found.append(parse_line(line))
+        return [record for record in found if record.job == job.job]
+
+    def _judge(self, attempt: Attempt, checkout: Checkout | None) -> Verdict:
         job = attempt.job
         config = checkout.configs.get(job.op) if checkout is not None else None
         differing = checkout.differing.get(job.op, ()) if checkout is not None else ()
-        verdict = interpret(
+        return interpret(
             attempt, run=self._folder.run, tree=self.plan.tree, config=config, differing=differing
         )
-        done = self._keep(job, verdict)
+
+    def _tell(self, attempt: Attempt, done: Done) -> Done:
+        job, verdict = done.job, done.verdict
         self._check_model(done)
         self._sink(
             JobEnded(
@@ -92,7 +126,13 @@ class Collector:
         lines = b"".join(
             record.to_line().encode("utf-8", "replace") + b"\n" for record in verdict.records
         )
-        self._folder.write_bytes(self._folder.records(job.target.name, job.op), lines)
+        try:
+            self._folder.write_bytes(self._folder.records(job.target.name, job.op), lines)
+        except NotKeptError as error:
+            # Kept in memory, so that they are merged all the same.
+            if not self.not_kept:
+                self._sink(Note(str(error), level="error"))
+            self.not_kept = True
         done = Done(job, verdict)
         with self._lock:
             self._done[job.job] = done
@@ -123,7 +163,7 @@ class Collector:
             if job.job in self._done:
                 continue
             error = failures.errors.get(job.target.name)
-            attempt = Attempt(job, self._folder.log(job.target.name, job.op), error=error)
+            attempt = Attempt(job, self._folder.path / "logs", error=error)
             verdict = interpret(attempt, run=self._folder.run, tree=self.plan.tree, config=None)
             if error is None:
                 code = ExitCode.INTERRUPTED if interrupted else ExitCode.INTERNAL

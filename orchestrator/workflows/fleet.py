@@ -8,19 +8,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from types import TracebackType
-from typing import TypeVar
 
-from orchestrator.errors import InterruptedRun, MxfleetError
+from orchestrator.errors import InterruptedRun, MxfleetError, OwnFault
 from orchestrator.inventory.model import Host, Target
 from orchestrator.transport.base import Connection
 from orchestrator.transport.connect import connect
 from orchestrator.transport.container import ContainerConnection
 from orchestrator.transport.endpoint import Endpoint
 from orchestrator.transport.session import AgentSession
+from orchestrator.workflows.activity import Activity
+from orchestrator.workflows.fault import own_fault
 
 PARALLEL_HOSTS = 64
+LOOK_SECONDS = 0.2  # between two looks at whether somebody still reads
 LAST_WORDS_SECONDS = 5.0  # for what an interrupted worker has to put away
-_T = TypeVar("_T")
 
 
 def endpoint_of(host: Host) -> Endpoint:
@@ -114,32 +115,37 @@ class Fleet:
 
 
 def for_each_host(
+    activity: Activity,
     targets: Iterable[Target],
-    work: Callable[[Target], _T],
+    work: Callable[[Target], None],
     on_error: Callable[[Target, MxfleetError], None],
     on_interrupt: Callable[[], None] | None = None,
-) -> dict[str, _T]:
+) -> None:
     """Do ``work`` for every target: hosts side by side, the targets of one host in turn.
 
     Targets of one host share its GPUs: measured together they would measure each other.
-    Returns the results by target name; ``on_error`` hears of the others.
+    ``on_error`` hears what went wrong with a target; our own faults too, so that one of them does
+    not take the other targets' results along. Ctrl-C, and output that nobody reads any more, raise
+    ``KeyboardInterrupt`` or ``InterruptedRun`` after ``on_interrupt`` had its say.
     """
     by_host: dict[str, list[Target]] = {}
     for target in targets:
         by_host.setdefault(target.host.name, []).append(target)
-    results: dict[str, _T] = {}
 
     def do_host(group: list[Target]) -> None:
         for target in group:
             try:
-                results[target.name] = work(target)
-            except InterruptedRun:
-                raise  # nobody reads the output any more: not a target's fault
+                work(target)
             except MxfleetError as error:
                 on_error(target, error)
+            except Exception as error:  # noqa: BLE001 - told, reported and counted as our own
+                on_error(target, OwnFault(own_fault(error), where=target.name))
 
     futures = _in_parallel([partial(do_host, group) for group in by_host.values()])
     try:
+        while wait(futures, timeout=LOOK_SECONDS).not_done:
+            if activity.unheard is not None:
+                raise activity.unheard
         for future in futures:
             future.result()
     except (KeyboardInterrupt, InterruptedRun):
@@ -152,7 +158,6 @@ def for_each_host(
     finally:
         for future in futures:
             future.cancel()
-    return results
 
 
 def _in_parallel(calls: Sequence[Callable[[], None]]) -> list[Future[None]]:

@@ -35,7 +35,7 @@ def hosts(context: Context, *, check: bool) -> ExitCode:
                     facts[target.name] = check_target(fleet, target)
                     facts[target.name]["problems"] += mismatches(target, facts[target.name], pushed)
 
-            for_each_host(context.targets, work, failures)
+            for_each_host(activity, context.targets, work, failures)
     for target in context.targets:
         error = failures.errors.get(target.name)
         found = facts.get(target.name)

@@ -227,7 +227,18 @@ def _stand_in(attempt: Attempt, status: Status, message: str) -> Record:
         op=job.op,
         status=status,
         error=Failure(type=status.value, message=message),
-    )
+    ).model_copy(update={"stand_in": True})
+
+
+def is_stand_in(record: Record) -> bool:
+    """Whether the controller made the record for a job that left none, or not all."""
+    return bool((record.model_extra or {}).get("stand_in"))
+
+
+def verdict_of(records: Sequence[Record]) -> Verdict:
+    """The verdict that records which were judged before stand for."""
+    status = next(s for s in _WORST_FIRST if any(record.status is s for record in records))
+    return Verdict(status, _CODES[status], _reason(list(records), status), tuple(records))
 
 
 def _placed(

@@ -1,12 +1,14 @@
 """``mxfleet pull``: take in again what a run left on its hosts, and merge it.
 
 For a run whose link broke or whose controller died: the jobs' folders on the targets still have
-the output, the records and the CSV.
+the output, the records and the CSV. What is here already is never lost by it: records are united,
+and what only says that something is missing gives way to what was measured.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.errors import ExitCode, TargetError, UsageError
@@ -24,55 +26,88 @@ from orchestrator.workflows.push import Failures
 from orchestrator.workflows.run import finish, merge_into
 
 
-def pull(context: Context, run: str | None) -> ExitCode:
-    """Fetch the jobs of ``run`` (None: the latest) from the context's targets."""
+def pull(context: Context, run: str | None, *, chosen: bool) -> ExitCode:
+    """Fetch the jobs of ``run`` (None: the latest).
+
+    With ``chosen`` from the context's targets only, else from all that the run used.
+    """
     began = time.monotonic()
     folder = RunFolder.open(context.runs, run)
+    with folder.held(), Activity(context.sink) as sink, Fleet() as fleet:
+        failures = Failures(sink)
+        saved = _saved(folder)
+        candidates = context.targets if chosen else context.inventory.targets
+        plan, targets = _plan_again(saved, candidates, folder, context.inventory, sink, chosen)
+        collector = Collector(plan, folder, sink)
+
+        def work(target: Target) -> None:
+            jobs = [job for job in plan.jobs if job.target.name == target.name]
+            found = folder.read_checkout(target.name)
+            checkout = Checkout(**found) if found else None
+            try:
+                with sink.doing("connecting", target.name):
+                    session = fleet.session(target)
+                for job in jobs:
+                    with sink.doing(f"fetching {job.op}", target.name):
+                        attempt = fetch_job(session, job, folder)
+                    collector.take_again(attempt, checkout)
+                    if isinstance(attempt.error, TargetError):
+                        raise attempt.error
+            finally:
+                collector.keep_former(jobs)
+
+        for_each_host(sink, targets, work, failures)
+        merged = merge_into(context, collector.records(), saved["mode"], sink)
+        gone = {job["target"] for job in saved["jobs"]} - {
+            t.name for t in context.inventory.targets
+        }
+        if gone and not chosen:
+            merged = replace(merged, codes=[*merged.codes, ExitCode.USAGE])
+        return finish("pull", sink, folder, collector, failures, targets, merged, False, began)
+
+
+def _saved(folder: RunFolder) -> dict[str, Any]:
+    """The plan as it was kept; anything else under its name is an error with its place."""
     saved = folder.read_json("plan.json")
-    plan = _saved_plan(context.inventory, saved)
-    targets = [t for t in context.targets if any(job.target.name == t.name for job in plan.jobs)]
+    try:
+        assert saved["mode"] in ("generate", "update")
+        assert {"run", "tree"} <= saved.keys()
+        for job in saved["jobs"]:
+            assert {"target", "op", "job", "spec", "attempt"} <= job.keys()
+    except (AssertionError, AttributeError, KeyError, TypeError):
+        raise UsageError(
+            "the plan of the run is damaged",
+            where=str(folder.path / "plan.json"),
+            hint="nothing can be pulled for it; its records may still be in the folder",
+        ) from None
+    return dict(saved)
+
+
+def _plan_again(
+    saved: dict[str, Any],
+    candidates: tuple[Target, ...],
+    folder: RunFolder,
+    inventory: Inventory,
+    sink: Activity,
+    chosen: bool,
+) -> tuple[Plan, list[Target]]:
+    """The jobs to pull, on the targets as the inventory has them now, and these targets."""
+    known = {target.name: target for target in candidates}
+    used = list(dict.fromkeys(job["target"] for job in saved["jobs"]))
+    targets = [known[name] for name in used if name in known]
     if not targets:
         raise UsageError(
             "the run used none of the selected targets",
             where=str(folder.path),
-            hint=f"it ran on {', '.join(dict.fromkeys(job.target.name for job in plan.jobs))}",
+            hint=f"it ran on {', '.join(used)}",
         )
-    with Activity(context.sink) as sink, Fleet() as fleet:
-        failures = Failures(sink)
-        collector = Collector(plan, folder, sink)
-
-        def work(target: Target) -> None:
-            with sink.doing("connecting", target.name):
-                session = fleet.session(target)
-            jobs = [job for job in plan.jobs if job.target.name == target.name]
-            saved_checkout = folder.read_checkout(target.name)
-            checkout = Checkout(**saved_checkout) if saved_checkout else None
-            for job in jobs:
-                with sink.doing(f"fetching {job.op}", target.name):
-                    attempt = fetch_job(session, job, folder)
-                if not attempt.started and attempt.error is None:
-                    sink(Note(f"{job.op} left nothing there", target=target.name))
-                    continue
-                collector.take(attempt, checkout)
-                if isinstance(attempt.error, TargetError):
-                    raise attempt.error
-
-        for_each_host(targets, work, failures)
-    merged = merge_into(context, collector.records(), saved["mode"], context.sink)
-    return finish("pull", context.sink, folder, collector, failures, targets, merged, False, began)
-
-
-def _saved_plan(inventory: Inventory, saved: dict[str, Any]) -> Plan:
-    """The plan as it was made, on the targets as the inventory has them now."""
-    targets = {target.name: target for target in inventory.targets}
-    jobs = []
-    for job in saved["jobs"]:
-        target = targets.get(job["target"])
-        if target is None:
-            raise UsageError(
-                f"the run's target {job['target']!r} is no longer in the inventory",
-                where=str(inventory.path),
-                hint="add it again to pull from it",
-            )
-        jobs.append(PlannedJob(target, job["op"], job["job"], job["spec"], job["attempt"]))
-    return Plan(saved["run"], saved["tree"], tuple(jobs))
+    for name in used:
+        if name not in known and not chosen:
+            text = f"no longer in {inventory.path}, not pulled; add it again to pull from it"
+            sink(Note(text, target=name, level="error"))
+    jobs = tuple(
+        PlannedJob(known[job["target"]], job["op"], job["job"], job["spec"], job["attempt"])
+        for job in saved["jobs"]
+        if job["target"] in known
+    )
+    return Plan(saved["run"], saved["tree"], jobs), targets

@@ -59,7 +59,7 @@ def push(
             sent.add(result)
             sink(pushed_event(target, tree, result, dry_run))
 
-        for_each_host(context.targets, work, failures)
+        for_each_host(sink, context.targets, work, failures)
     code = failures.code()
     context.sink(
         Summary(

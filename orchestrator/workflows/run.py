@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from orchestrator.errors import ExitCode, InterruptedRun, MxfleetError, TargetError, combine
 from orchestrator.events import Event, Note, Planned, Sink, Summary
-from orchestrator.execute.folder import RunFolder
+from orchestrator.execute.folder import NotKeptError, RunFolder
 from orchestrator.execute.job import run_job
 from orchestrator.inventory.model import Target
 from orchestrator.plan.jobs import command_line, new_run_id, plan_run
@@ -55,7 +56,7 @@ def run(
     folder.write_json("tree.json", {"tree": tree.name, "files": [list(e) for e in tree.entries]})
     folder.write_bytes(folder.path / "inventory.yaml", context.inventory.path.read_bytes())
     interrupted = False
-    with Activity(recorded) as sink, Fleet() as fleet:
+    with folder.held(), Activity(recorded) as sink, Fleet() as fleet:
         failures = Failures(sink)
         collector = Collector(plan, folder, sink)
 
@@ -78,7 +79,7 @@ def run(
                         sink(Note(verdict.refused.message, target=target.name, level="error"))
 
         try:
-            for_each_host(context.targets, work, failures, lambda: collector.stop(fleet))
+            for_each_host(sink, context.targets, work, failures, lambda: collector.stop(fleet))
         except (KeyboardInterrupt, InterruptedRun):
             interrupted = True
     collector.fill_up(failures, interrupted)
@@ -140,6 +141,7 @@ def finish(
     code = combine(
         [
             *merged.codes,
+            *([NotKeptError.code] if collector.not_kept else []),
             failures.code(),
             *(done.verdict.code for done in collector.done()),
             *([ExitCode.INTERRUPTED] if interrupted else []),
@@ -156,14 +158,17 @@ def finish(
         seconds=time.monotonic() - began,
         message="interrupted" if interrupted else None,
     )
-    folder.write_json(f"{command}-summary.json", summary.as_dict())
+    with suppress(NotKeptError):  # said before, when the records could not be kept
+        folder.write_json(f"{command}-summary.json", summary.as_dict())
     sink(summary)
     return code
 
 
 def _recorded(sink: Sink, folder: RunFolder) -> Sink:
     def both(event: Event) -> None:
-        folder.event(event)
+        # Results are worth more than their diary: a full disk is told where they are kept.
+        with suppress(NotKeptError):
+            folder.event(event)
         sink(event)
 
     return both

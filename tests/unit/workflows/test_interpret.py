@@ -194,9 +194,9 @@ def test_attempts_that_broke_off(
 
 def test_errors_made_by_a_job_are_told(tmp_path: Path) -> None:
     """Every kind of error that ``run_job`` can leave has to get through."""
-    from orchestrator.execute.job import _not_kept
+    from orchestrator.execute.folder import not_kept
 
-    error = _not_kept(tmp_path, OSError(28, "No space left on device"))
+    error = not_kept(tmp_path, OSError(28, "No space left on device"))
     assert "No space left" in str(judge(attempt(tmp_path, error=error)).message)
 
 
