@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,50 +17,39 @@ from orchestrator.errors import LinkLostError, MxfleetError, ProtocolError, Tree
 from orchestrator.transport import bootstrap
 from orchestrator.transport.agent import wire
 from orchestrator.transport.base import Connection, Pipe
+from orchestrator.transport.watch import watch_link
 
 NOISE_LIMIT = 4 * 1024 * 1024  # bytes a login shell may print before the agent speaks
 
 Explain = Callable[[int | None, bytes], MxfleetError | None]
 
 
-class _Watch:
-    """One thread for all sessions that closes those whose link fell silent."""
-
-    def __init__(self) -> None:
-        self._sessions: weakref.WeakSet[AgentSession] = weakref.WeakSet()
-        self._lock = threading.Lock()
-        self._started = False
-
-    def add(self, session: AgentSession) -> None:
-        with self._lock:
-            self._sessions.add(session)
-            if not self._started:
-                self._started = True
-                threading.Thread(target=self._run, name="mxfleet-watch", daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            time.sleep(0.5)
-            with self._lock:
-                sessions = list(self._sessions)
-            for session in sessions:
-                session.check_link()
-
-
-_WATCH = _Watch()
-
-
 class Request:
     """One question to the agent and everything that comes back for it.
 
-    Whoever asks takes everything that comes, or closes the session: what is not taken holds up
-    the session's other requests.
+    What is not taken holds up the session's other requests: that is how a slow listener slows
+    the agent down. So whoever may stop listening before the result asks in a ``with`` statement,
+    or calls ``drop``.
     """
 
     def __init__(self, session: AgentSession, number: int) -> None:
         self._session = session
         self._number = number
         self.incoming = wire.Inbox()
+
+    def __enter__(self) -> Request:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drop()
+
+    def drop(self) -> None:
+        """Stop listening: what still comes is thrown away, for good. After the result: nothing.
+
+        The agent goes on with what was asked; a job ends by its own ``stop`` request.
+        """
+        self._session.forget(self._number)
+        self.incoming.close()  # the session's reader may be waiting for room in it
 
     def send(self, data: bytes) -> None:
         """Send bytes that belong to the request."""
@@ -167,16 +155,16 @@ class AgentSession:
         if session._failure is not None:
             session.close()
             raise session.failure()
-        _WATCH.add(session)
+        watch_link(session)
         return session
 
     def request(self, op: str, **args: Any) -> Request:
         """Send a request; the answers come through the returned object."""
         with self._lock:
-            number, self._next = self._next, self._next + 1
-            request = self._requests[number] = Request(self, number)
             if self._failure is not None:
                 raise self._failure
+            number, self._next = self._next, self._next + 1
+            request = self._requests[number] = Request(self, number)
         try:
             self.write(lambda writer: writer.json(number, {"op": op, **args}))
         except wire.WireError as error:
@@ -190,7 +178,8 @@ class AgentSession:
 
     def call(self, op: str, **args: Any) -> dict[str, Any]:
         """Send a request and wait for its result."""
-        return self.request(op, **args).result()
+        with self.request(op, **args) as request:
+            return request.result()
 
     def write(self, action: Callable[[wire.FrameWriter], None]) -> None:
         """Write frames; a broken pipe raises the session's failure."""
@@ -201,7 +190,7 @@ class AgentSession:
             raise self.failure() from None
 
     def forget(self, number: int) -> None:
-        """Drop a request that is answered."""
+        """Take no more answers for a request: it is answered, or nobody listens any more."""
         with self._lock:
             self._requests.pop(number, None)
 

@@ -5,11 +5,13 @@ import os
 import time
 from typing import Any, Callable, Dict, List
 
-from .files import check_relative, remove_quietly
+from .files import open_regular, remove_quietly
 from .jobs import JOB_NAME, job_folder
 from .wire import CHUNK
 
 RESULT_FILES = ("records.jsonl", "result.csv")
+RESULT_LIMIT = 64 * 1024 * 1024  # bytes of one of them
+STATUS_LIMIT = 1024 * 1024
 KEEP_JOBS = 200
 KEEP_JOB_DAYS = 14.0
 
@@ -20,14 +22,25 @@ def send_files(
     announce: Callable[[Dict[str, Any]], None],
     data: Callable[[bytes], None],
 ) -> None:
-    """Send each existing file: an announcement with its size, then exactly that many bytes."""
+    """Send each existing file: an announcement with its size, then exactly that many bytes.
+
+    A job could write whatever it likes there: what is no ordinary file, or a result too large to
+    be one, is announced as left out, with the reason.
+    """
     for name in names:
         try:
-            stream = open(os.path.join(folder, check_relative(name)), "rb")
-        except OSError:
+            stream = os.fdopen(open_regular(folder, name), "rb")
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            announce({"type": "left_out", "name": name, "why": error.strerror})
             continue
         with stream:
             size = os.fstat(stream.fileno()).st_size
+            if name in RESULT_FILES and size > RESULT_LIMIT:
+                why = "it has %d bytes, more than the limit of %d" % (size, RESULT_LIMIT)
+                announce({"type": "left_out", "name": name, "why": why})
+                continue
             announce({"type": "file", "name": name, "size": size})
             while size:
                 part = stream.read(min(size, CHUNK))
@@ -44,10 +57,11 @@ def job_status(store: str, job: str) -> Dict[str, Any]:
     if not os.path.isdir(folder):
         return {"state": "absent"}
     try:
-        with open(os.path.join(folder, "status.json"), "rb") as stream:
-            return {"state": "ended", "outcome": json.loads(stream.read().decode("ascii"))}
+        with os.fdopen(open_regular(folder, "status.json"), "rb") as stream:
+            outcome = json.loads(stream.read(STATUS_LIMIT).decode("ascii"))
     except (OSError, ValueError):
         return {"state": "unfinished"}
+    return {"state": "ended", "outcome": outcome}
 
 
 def collect_jobs(store: str) -> int:

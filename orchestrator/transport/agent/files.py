@@ -1,5 +1,6 @@
 """Files on the target: hashing, safe names, whole-file writes, and who owns what is written."""
 
+import binascii
 import errno
 import hashlib
 import os
@@ -87,6 +88,36 @@ def sha256_of(path: str) -> str:
     return digest.hexdigest()
 
 
+def open_regular(folder: str, name: str) -> int:
+    """Open an ordinary file below ``folder`` for reading; return its descriptor.
+
+    For folders that somebody else may have filled: no link is followed, neither ``folder`` itself
+    nor on the way, and a pipe or a device is not waited for. Raises ``OSError``, with a text for
+    people, also for what is no ordinary file.
+    """
+    parts = check_relative(name).split("/")
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        for at, part in enumerate(parts):
+            last = at == len(parts) - 1
+            kind = os.O_NONBLOCK | os.O_NOCTTY if last else os.O_DIRECTORY
+            there = os.stat(part, dir_fd=handle, follow_symlinks=False)
+            if stat.S_ISLNK(there.st_mode):
+                raise OSError(errno.ELOOP, "it is a symbolic link", name)
+            if last and not stat.S_ISREG(there.st_mode):
+                raise OSError(errno.EINVAL, "it is not an ordinary file", name)
+            opened = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | kind, dir_fd=handle)
+            os.close(handle)
+            handle = opened
+        # Again: it may have been replaced between the two calls.
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "it is not an ordinary file", name)
+        return handle
+    except BaseException:
+        os.close(handle)
+        raise
+
+
 def explain_os_error(error: OSError, doing: str) -> AgentError:
     """Turn an operating system error into one sentence with a way out."""
     path = error.filename or ""
@@ -135,7 +166,8 @@ def like_folder(path: str, folder: str) -> None:
 
 def write_whole(path: str, data: bytes, mode: int = 0o644) -> None:
     """Write a file so that it is seen whole or not at all."""
-    temporary = "%s.%d.tmp" % (path, os.getpid())
+    # A name that nobody can have taken before us.
+    temporary = "%s.%s.tmp" % (path, binascii.hexlify(os.urandom(8)).decode("ascii"))
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(handle, "wb") as stream:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from .files import (
     AgentError,
@@ -106,9 +106,10 @@ class Job(object):
         try:
             cwd = self._prepare()
             spool = Spool(os.path.join(self.folder, "output"))
-            sender = threading.Thread(target=self._send, args=(spool, data), daemon=True)
             try:
                 words, env = shell_command(self.spec, cwd, self.folder)
+                parts = spool.follow()
+                sender = threading.Thread(target=self._send, args=(parts, data), daemon=True)
                 started(self.folder)
                 sender.start()
                 outcome = self._supervise(words, env, cwd, spool)
@@ -271,18 +272,19 @@ class Job(object):
                 spool.append(number, data)
 
     @staticmethod
-    def _send(spool: Spool, data: Callable[[bytes], None]) -> None:
+    def _send(parts: Iterator[bytes], data: Callable[[bytes], None]) -> None:
         try:
-            for part in spool.follow(0):
+            for part in parts:
                 data(part)
         except OSError as error:
             # The link is gone; the spool keeps everything and the lease decides on the job.
             sys.stderr.write("mxfleet-agent: cannot send output: %s\n" % error)
 
     def _write_status(self, outcome: Dict[str, Any]) -> None:
+        path = os.path.join(self.folder, "status.json")
         try:
-            write_whole(
-                os.path.join(self.folder, "status.json"), json.dumps(outcome).encode("ascii")
-            )
+            if os.path.isdir(path) and not os.path.islink(path):
+                remove_quietly(path)  # the job made it; anything else is replaced
+            write_whole(path, json.dumps(outcome).encode("ascii"))
         except OSError as error:
             outcome["status_lost"] = str(error)

@@ -1,7 +1,6 @@
 """A job's output on disk: written first, streamed from there, so that the link never holds it up.
 
 The spool is a sequence of chunks: a header (stream 1 or 2, length) and the bytes as they came.
-A reader can start at any chunk's offset, which is how a lost connection catches up.
 """
 
 import os
@@ -12,16 +11,18 @@ from typing import Iterator, Optional, Tuple
 from .wire import CHUNK
 
 CHUNK_HEADER = struct.Struct(">BI")
+DAMAGED = b"\nmxfleet: something wrote into this output; it is shown as it is from here on\n"
 
 
 class Spool(object):
     """Append-only output file with one writer thread and any number of readers."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        self._stream = open(path, "ab", buffering=0)
+        # Read through the same descriptor: the name is in a folder that the job can write to.
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
+        self._stream = os.fdopen(os.open(path, flags, 0o644), "a+b", buffering=0)
         self._changed = threading.Condition()
-        self.size = os.path.getsize(path)
+        self.size = 0
         self.closed = False
         self.failed: Optional[OSError] = None
 
@@ -47,10 +48,13 @@ class Spool(object):
             self._stream.close()
             self._changed.notify_all()
 
-    def follow(self, offset: int) -> Iterator[bytes]:
-        """Yield whole parts of the spool from ``offset`` until it is closed and read up."""
-        with open(self.path, "rb") as reader:
-            reader.seek(offset)
+    def follow(self) -> Iterator[bytes]:
+        """All parts of the spool until it is closed and read up. Call it before ``close``."""
+        return self._read(os.dup(self._stream.fileno()))
+
+    def _read(self, handle: int) -> Iterator[bytes]:
+        offset = 0
+        try:
             while True:
                 with self._changed:
                     while offset >= self.size and not self.closed:
@@ -58,33 +62,47 @@ class Spool(object):
                     available = self.size - offset
                 if available <= 0:
                     return
-                data = reader.read(min(available, CHUNK))
+                data = os.pread(handle, min(available, CHUNK), offset)
                 if not data:
-                    return
+                    return  # the job cut it
                 offset += len(data)
                 yield data
+        finally:
+            os.close(handle)
 
 
 class SpoolParser(object):
-    """Cuts the spool's bytes, in pieces of any size, back into (stream, bytes)."""
+    """Cuts the spool's bytes, in pieces of any size, back into (stream, bytes).
+
+    A job can reach its spool and write into it: from what is no chunk on, everything is passed on
+    as it is, as standard error.
+    """
 
     def __init__(self) -> None:
         self._buffer = b""
         self._stream = 0
         self._missing = 0
+        self._damaged = False
 
     def feed(self, data: bytes) -> Iterator[Tuple[int, bytes]]:
         self._buffer += data
         buffer, at = self._buffer, 0
-        while at < len(buffer):
+        while at < len(buffer) and not self._damaged:
             if not self._missing:
                 if len(buffer) - at < CHUNK_HEADER.size:
                     break
                 self._stream, self._missing = CHUNK_HEADER.unpack_from(buffer, at)
+                if self._stream not in (1, 2) or self._missing > CHUNK:
+                    self._damaged = True
+                    yield 2, DAMAGED
+                    break
                 at += CHUNK_HEADER.size
                 continue
             piece = buffer[at : at + self._missing]
             at += len(piece)
             self._missing -= len(piece)
             yield self._stream, piece
+        if self._damaged and buffer[at:]:
+            yield 2, buffer[at:]
+            at = len(buffer)
         self._buffer = buffer[at:]

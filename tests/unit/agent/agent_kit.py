@@ -58,6 +58,7 @@ class Ran:
     stdout: bytes = b""
     stderr: bytes = b""
     files: dict[str, bytes] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
     error: MxfleetError | None = None
 
     @property
@@ -134,6 +135,8 @@ def receive(
             elif item["type"] == "file":
                 name = str(item["name"])
                 ran.files[name] = b""
+            elif item["type"] == "left_out":
+                ran.left_out[item["name"]] = item["why"]
             elif item["type"] == "result":
                 ran.outcome = item["outcome"] if op == "run" else item
     except MxfleetError as error:

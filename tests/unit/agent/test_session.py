@@ -186,6 +186,30 @@ def test_a_slow_reader_slows_the_job_and_costs_no_memory(agents: Agents, jobs: J
     assert size > 40 << 20
 
 
+def test_who_stops_listening_holds_up_nobody(session: AgentSession, jobs: Jobs) -> None:
+    """Far more than the inboxes hold still comes for a request that was left early."""
+    script = "import sys\nfor _ in range(60): sys.stdout.buffer.write(bytes(1 << 20))\n"
+    with (
+        pytest.raises(ZeroDivisionError),
+        session.request("run", **jobs.spec(script, name="left")) as request,
+    ):
+        for item in request:
+            if isinstance(item, bytes):
+                raise ZeroDivisionError
+    assert jobs.run(session, "print(5)", name="next").text == "5\n"
+    until(lambda: jobs.status(session, "left")["state"] == "ended", "the job goes on to its end")
+    assert jobs.status(session, "left")["outcome"]["exit_code"] == 0
+    assert session._requests == {}
+
+
+def test_a_reader_that_waits_for_room_is_freed(session: AgentSession, jobs: Jobs) -> None:
+    script = "import sys\nfor _ in range(60): sys.stdout.buffer.write(bytes(1 << 20))\n"
+    request = session.request("run", **jobs.spec(script, name="full"))
+    until(lambda: len(request.incoming._items) >= wire.INBOX_FRAMES, "the inbox is full")
+    request.drop()
+    assert jobs.run(session, "print(6)", name="next").text == "6\n"
+
+
 def test_steady_output_keeps_the_lease(agents: Agents, jobs: Jobs) -> None:
     """The agent has no reason for heartbeats while it talks; ours have to come all the same."""
     session = agents.start(lease=1.0)
