@@ -53,7 +53,14 @@ def run(task: Task, make_engine: Callable[[], Engine], send: Send) -> None:
     ``fatal`` stops the whole run: the tree or the machine is at fault, not the case.
     """
     try:
-        send({"outcome": _decide(task, make_engine, send)})
+        outcome = _decide(task, make_engine, send)
+        try:
+            send({"outcome": outcome})
+        except Exception as error:  # noqa: BLE001 - str() of a runner's own summary may do anything
+            message = f"what the runner declared cannot be written as JSON: {error}"
+            markers.fatal(task.op, f"ERROR: {message}")
+            failure = {"status": "ERROR", "error": _error("ERROR", message, None)}
+            send({"outcome": {"library": outcome.get("library"), **failure}})
     except (TreeError, UnusableError) as error:
         send({"fatal": {"message": str(error), "code": error.code}})
 
@@ -111,7 +118,7 @@ def verify(runner: OpBenchmarkBase, op: str, dev_id: int) -> Verdict:
         return Verdict(None, math.nan, {}, False, None)
     if not isinstance(answer, tuple) or len(answer) != 2:
         raise TypeError(f"run_verification returned {answer!r}, not (passed, difference)")
-    passed, difference = bool(answer[0]), float(answer[1])
+    passed, difference = _truth(answer[0]), _number(answer[1])
     reason = None
     if passed and not math.isfinite(difference):
         passed, reason = False, f"the runner calls a difference of {difference} a pass"
@@ -121,6 +128,25 @@ def verify(runner: OpBenchmarkBase, op: str, dev_id: int) -> Verdict:
     markers.verify(op, passed, difference)
     metrics = _worst(runner) or {"difference": difference if math.isfinite(difference) else None}
     return Verdict(passed, difference, metrics, runner.poisoned, reason)
+
+
+def _truth(value: Any) -> bool:
+    """A bool, or a single one of torch or numpy; anything else, "False" say, is true by accident.
+
+    Raises ``TypeError``.
+    """
+    if not isinstance(value, bool):
+        dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+        if str(dtype) not in ("bool", "torch.bool") or shape is None or tuple(shape):
+            raise TypeError(f"run_verification returned {value!r} for passed, which is no bool")
+    return bool(value)
+
+
+def _number(value: Any) -> float:
+    """A figure as float; raises ``TypeError`` for a text or a bool, which float() would take."""
+    if isinstance(value, (str, bytes, bool)):
+        raise TypeError(f"run_verification returned {value!r} for the difference, not a number")
+    return float(value)
 
 
 def _worst(runner: OpBenchmarkBase) -> dict[str, float | None]:
