@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import loader, record
-from harness.errors import HarnessError, TreeError
+from harness import files, loader, record
+from harness.errors import ForeignFileError, HarnessError, TreeError
 from harness.session import EXIT_CODES
 
 FRONT_DOOR = "mcoplib_mxbenchmark_ops.py"
@@ -182,14 +182,21 @@ def _measure(command: Sequence[str], records: Path, limit: float) -> Result:
                 start_new_session=True,
             )
             timed_out = False
+            kept: list[dict[str, Any]] = []
+            spoilt: HarnessError | None = None
             try:
                 process.wait(limit)
             except subprocess.TimeoutExpired:
                 timed_out = True
             finally:
                 _end_group(process)
-                kept = _keep(own, records)
+                try:
+                    kept = _keep(own, records)
+                except HarnessError as error:
+                    spoilt = error
         text = output.read_bytes()
+    if spoilt is not None:
+        return Result("ERROR", str(spoilt), spoilt.code, text)
     if timed_out:
         return Result("TIMEOUT", f"killed after {limit:g} s", EXIT_CODES["TIMEOUT"], text)
     return _judge(process.returncode, [str(r["status"]) for r in kept], text)
@@ -212,9 +219,21 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 def _keep(own: Path, records: Path) -> list[dict[str, Any]]:
     """Move the operator's records to those of the run; an unfinished last line is not one."""
-    if not own.exists():
+    try:
+        lines = files.read_regular(own).split(b"\n")[:-1]
+    except FileNotFoundError:
         return []
-    kept = [json.loads(line) for line in own.read_text(encoding="utf-8").split("\n")[:-1]]
+    kept = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found = json.loads(line)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or found.get("status") not in EXIT_CODES:
+            raise ForeignFileError(
+                f"{own}:{number}: the operator wrote into its own records; none of them is kept"
+            )
+        kept.append(found)
     record.append(records, *kept)
     return kept
 

@@ -115,6 +115,6 @@ def overlay(settings: Sequence[str]) -> dict[str, Any]:
             raise TreeError(f"--set {text!r}: write KEY=VALUE")
         try:
             values[key.strip()] = json.loads(value)
-        except json.JSONDecodeError:
+        except ValueError:  # no JSON, or an integer of more digits than Python reads
             values[key.strip()] = value
     return values

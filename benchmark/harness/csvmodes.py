@@ -7,10 +7,11 @@ before the ``case_id`` column, may stand for.
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import csvtable, markers
+from harness import csvtable, files, markers
 from harness.csvtable import Col, Row, Table
 from harness.environment import device_model
 
@@ -96,8 +97,9 @@ def compare(path: Path, op: str, cases: Sequence[Compared], output: Path | None)
         case = "" if row is None else row.extra["case_id"]
         lines.append([op, case, acc, *(map(str, pair) if pair else ("", "")), share])
     if output is not None:
-        fresh = not output.exists() or output.stat().st_size == 0
-        with output.open("a", encoding="utf-8", newline="") as file:
+        handle = files.open_regular(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        fresh = os.fstat(handle).st_size == 0
+        with os.fdopen(handle, "a", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             if fresh:
                 writer.writerow(["op_name", "case_id", "acc", "baseline", "current", "performance"])

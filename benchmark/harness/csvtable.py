@@ -21,7 +21,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from harness import csvlines
+from harness import csvlines, files
 from harness.errors import TreeError
 
 ESTABLISHED = (
@@ -161,10 +161,11 @@ def seconds(cell: str) -> float | None:
 def read(path: Path) -> Table:
     """Read ``path``; a file that is absent or empty gives an empty table.
 
-    Raises ``TreeError`` when the header is not the established one.
+    Raises ``TreeError`` when the header is not the established one, ``ForeignFileError`` when
+    ``path``, links resolved, is no regular file.
     """
     try:
-        text = path.read_bytes().decode("utf-8", "surrogateescape")
+        text = files.read_regular(files.real(path)).decode("utf-8", "surrogateescape")
     except FileNotFoundError:
         return Table()
     except OSError as error:
@@ -194,18 +195,19 @@ def read(path: Path) -> Table:
 
 def rejected_path(path: Path) -> Path:
     """Where lines of the table at ``path`` that are no rows are kept."""
-    path = path.resolve()
+    path = files.real(path)
     return path.with_name(f"{path.name}.rejected.csv")
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the table at ``path`` against other processes, those that merge into it included."""
-    path = path.resolve()
+    path = files.real(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Read-only and open to the umask: another user of the folder has to be able to lock too.
-        handle = os.open(path.with_name(f".{path.name}.lock"), os.O_RDONLY | os.O_CREAT, 0o666)
+        lock = path.with_name(f".{path.name}.lock")
+        handle = files.open_regular(lock, os.O_RDONLY | os.O_CREAT, 0o666)
     except OSError as error:
         raise _unwritable(path, error) from None
     try:
@@ -220,7 +222,7 @@ def write(path: Path, table: Table) -> None:
 
     Rejected lines are safe in ``rejected_path(path)`` before the table goes on without them.
     """
-    path = path.resolve()
+    path = files.real(path)
     try:
         if table.rejected:
             _add_lines(rejected_path(path), [line.raw for line in table.rejected])
@@ -232,7 +234,8 @@ def write(path: Path, table: Table) -> None:
 def _add_lines(path: Path, lines: Sequence[str]) -> None:
     """Append those of ``lines`` that ``path`` lacks (a crash may have left them there already)."""
     whole = [line if line.endswith(("\n", "\r")) else f"{line}\n" for line in lines]
-    with path.open("a+", encoding="utf-8", errors="surrogateescape", newline="") as file:
+    handle = files.open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+    with os.fdopen(handle, "a+", encoding="utf-8", errors="surrogateescape", newline="") as file:
         file.seek(0)
         known = set(io.StringIO(file.read(), newline=""))
         file.writelines(line for line in whole if line not in known)

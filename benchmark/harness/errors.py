@@ -29,3 +29,9 @@ class NotRunError(HarnessError):
     """The runner itself asked to skip the case (``state.skip``); the case is NOT_RUN."""
 
     code = 1
+
+
+class ForeignFileError(HarnessError):
+    """Where results belong lies a link, a FIFO or a device; it is left alone."""
+
+    code = 1

@@ -60,6 +60,8 @@ def load_config(root: Path, op: str) -> dict[str, Any]:
         config = json.loads(text, object_pairs_hook=lambda pairs: _unique(pairs, text, str(shown)))
     except json.JSONDecodeError as error:
         raise TreeError(f"{shown}:{error.lineno}: not JSON: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        raise TreeError(f"{shown}: beyond what Python reads as JSON: {error}") from None
     if not isinstance(config, dict):
         raise TreeError(f'{shown}:1: holds no JSON object; write {{"dtype": ..., ...}}')
     return config

@@ -5,13 +5,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import math
 import os
 import uuid
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from harness import files, plain
 from harness.cases import case_id
 from harness.errors import TreeError
 from harness.loader import runner_path
@@ -89,31 +89,20 @@ def build(
     }
 
 
-def _representable(value: Any) -> Any:
-    """``value`` with floats that JSON has no word for (inf, nan in a configuration) as text."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _representable(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_representable(item) for item in value]
-    return value
-
-
 def append(path: Path, *records: dict[str, Any]) -> None:
     """Append ``records`` to ``path``, a line each, and see them onto the disk; safe beside others.
 
     Without records the file is only made, to learn early that it can be written. Raises
-    ``TreeError`` when it cannot.
+    ``TreeError`` when it cannot, ``ForeignFileError`` when a link or a FIFO lies there.
     """
     lines = [
-        json.dumps(_representable(record), allow_nan=False, separators=(",", ":")) + "\n"
+        json.dumps(plain.clean(record), allow_nan=False, separators=(",", ":")) + "\n"
         for record in records
     ]
     data = "".join(lines).encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        descriptor = files.open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             while data:

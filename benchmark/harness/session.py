@@ -8,10 +8,21 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from harness import csvmodes, csvtable, environment, gate, markers, record, sweep, worker
+from harness import (
+    csvmodes,
+    csvtable,
+    environment,
+    files,
+    gate,
+    markers,
+    plain,
+    record,
+    sweep,
+    worker,
+)
 from harness.cases import CaseConfig
 from harness.engines import Engine, Settings
-from harness.errors import HarnessError, TreeError, UnusableError
+from harness.errors import ForeignFileError, HarnessError, TreeError, UnusableError
 
 EXIT_CODES = {
     "PASSED": 0,
@@ -47,6 +58,8 @@ class Session:
         self._source = source
         self._op: str = args.op
         self._cases = sweep.expand(config, f"config/{self._op}.json")
+        # Where the named file really is, settled before a runner can put a link there.
+        self._csv: Path | None = None if args.csv is None else files.real(args.csv)
         if args.csv is not None:
             csvtable.read(args.csv)
         self._records: Path | None = args.records
@@ -114,6 +127,8 @@ class Session:
             started=started,
             duration=time.monotonic() - clock,
         )
+        # The table's row says what the record says.
+        result = plain.clean(result)
         if self._records is not None:
             record.append(self._records, result)
         self._tabulate(result, outcome.get("cos_dist"))
@@ -125,19 +140,22 @@ class Session:
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Parameters and outcome from what the case's process said or failed to say."""
         said: dict[str, Any] = {}
+        twice = False
         for part in ended.messages:
+            twice = twice or bool(said.keys() & part.keys())
             said.update(part)
         if "fatal" in said:
             error = HarnessError(said["fatal"]["message"])
             error.code = said["fatal"]["code"]
             raise error
         parameters = said.get("parameters") or CaseConfig(config).parameters()
-        if "outcome" in said:
-            return parameters, said["outcome"]
+        broken = ended.how() or ("the process reported twice: the runner forks" if twice else None)
         if ended.timed_out:
             status, message = "TIMEOUT", f"the case was killed after {self._args.case_timeout:g} s"
+        elif broken is None and "outcome" in said:
+            return parameters, said["outcome"]
         else:
-            status, message = "ERROR", ended.how() or "the process ended without a result"
+            status, message = "ERROR", broken or "the process ended without a result"
         # The process may have died within a line.
         markers.say("")
         markers.fatal(self._op, f"{status}: {message}")
@@ -185,10 +203,16 @@ class Session:
             markers.say(f"[IGNORED] {self._op} ({result['status']}: no row is written)")
 
     def _write_csv(self) -> None:
+        if self._csv is None:
+            return
+        if files.real(self._csv) != self._csv:
+            raise ForeignFileError(
+                f"{self._csv}: a link was put there during the run; nothing is written, remove it"
+            )
         rows = [row for _, row in self._tabled if row is not None]
         if self._args.mode == "generate":
-            csvmodes.generate(self._args.csv, rows)
+            csvmodes.generate(self._csv, rows)
         elif self._args.mode == "update":
-            csvmodes.update(self._args.csv, rows)
+            csvmodes.update(self._csv, rows)
         elif self._args.mode == "compare":
-            csvmodes.compare(self._args.csv, self._op, self._tabled, self._args.output)
+            csvmodes.compare(self._csv, self._op, self._tabled, self._args.output)

@@ -3,23 +3,36 @@
 Each case has a process of its own: a crash, a hang or a broken CUDA context hits that case alone,
 and the parent, which never touches a GPU or an operator library, still writes its record. It also
 has to be so: nvbench resets the device at the end of its run, after which torch cannot go on.
+
+Messages go through a pipe, framed with a nonce of the call and their length: what foreign code in
+the child writes into descriptors it does not own cannot pass for one. This guards against
+accidents; code that looks for the nonce in its own process finds it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
+import resource
+import secrets
 import select
 import signal
+import struct
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 Send = Callable[[dict[str, Any]], None]
+_NONCE_BYTES = 16
+_LENGTH = struct.Struct(">Q")
+# Room left above the result pipe in the table of descriptors.
+_ABOVE = 64
 
 
 @dataclass
@@ -29,6 +42,8 @@ class Ended:
     messages: list[dict[str, Any]] = field(default_factory=list)
     status: int = 0
     timed_out: bool = False
+    # The pipe held something else than whole messages of this call.
+    foreign: bool = False
 
     def how(self) -> str | None:
         """How the child ended in words, None when it ended well."""
@@ -36,7 +51,42 @@ class Ended:
             number = os.WTERMSIG(self.status)
             return f"the process was killed by {signal.Signals(number).name}"
         code = os.WEXITSTATUS(self.status)
-        return f"the process ended early with exit code {code}" if code else None
+        if code:
+            return f"the process ended early with exit code {code}"
+        if self.foreign:
+            return "something else than the harness wrote into the pipe for the result"
+        return None
+
+
+class _Frames:
+    """Cuts what arrives into messages; after the first foreign byte nothing more counts."""
+
+    def __init__(self, nonce: bytes, ended: Ended) -> None:
+        self._nonce = nonce
+        self._ended = ended
+        self._pending = b""
+
+    def feed(self, chunk: bytes) -> None:
+        """Take ``chunk`` and put the messages that are whole now into ``Ended``."""
+        if self._ended.foreign:
+            return
+        self._pending += chunk
+        head = _NONCE_BYTES + _LENGTH.size
+        while self._pending:
+            if not self._nonce.startswith(self._pending[:_NONCE_BYTES]):
+                self._ended.foreign = True
+                return
+            if len(self._pending) < head:
+                return
+            (length,) = _LENGTH.unpack(self._pending[_NONCE_BYTES:head])
+            if len(self._pending) < head + length:
+                return
+            self._ended.messages.append(json.loads(self._pending[head : head + length]))
+            self._pending = self._pending[head + length :]
+
+    def end(self) -> None:
+        """Nothing more arrives; a message that is not whole is none."""
+        self._ended.foreign |= bool(self._pending)
 
 
 def call(work: Callable[[Send], None], limit: float | None = None) -> Ended:
@@ -44,19 +94,19 @@ def call(work: Callable[[Send], None], limit: float | None = None) -> Ended:
     sys.stdout.flush()
     sys.stderr.flush()
     reader, writer = os.pipe()
+    nonce = secrets.token_bytes(_NONCE_BYTES)
     with warnings.catch_warnings():
         # Threads that importing torch left behind are idle; they hold no lock that we need.
         warnings.simplefilter("ignore", DeprecationWarning)
         parent = os.getpid()
         pid = os.fork()
     if pid == 0:
-        os.close(reader)
-        _child(work, writer, parent)
+        _child(work, reader, writer, nonce, parent)
     os.close(writer)
     ended = Ended()
     waited = False
     try:
-        waited = _listen(ended, reader, pid, limit)
+        waited = _listen(ended, _Frames(nonce, ended), reader, pid, limit)
     finally:
         os.close(reader)
         if not waited:
@@ -65,14 +115,19 @@ def call(work: Callable[[Send], None], limit: float | None = None) -> Ended:
     return ended
 
 
-def _child(work: Callable[[Send], None], writer: int, parent: int) -> None:
+def _child(
+    work: Callable[[Send], None], reader: int, writer: int, nonce: bytes, parent: int
+) -> None:
     code = 70
     try:
+        os.close(reader)
+        writer = _out_of_the_way(writer)
         _die_with(parent)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
         def send(message: dict[str, Any]) -> None:
-            data = json.dumps(message, default=str).encode() + b"\n"
+            text = json.dumps(message, default=str).encode()
+            data = nonce + _LENGTH.pack(len(text)) + text
             while data:
                 data = data[os.write(writer, data) :]
 
@@ -83,11 +138,28 @@ def _child(work: Callable[[Send], None], writer: int, parent: int) -> None:
     except BaseException:  # noqa: BLE001 - the child must not return into the parent's code
         sys.excepthook(*sys.exc_info())
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # nvbench prints through C stdio, which os._exit would not flush.
-        ctypes.CDLL(None).fflush(None)
-        os._exit(code)
+        try:
+            _flush()
+        finally:
+            os._exit(code)
+
+
+def _flush() -> None:
+    """Bring out what was printed; the runner may have closed or replaced a stream."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    # nvbench prints through C stdio, which os._exit would not flush.
+    ctypes.CDLL(None).fflush(None)
+
+
+def _out_of_the_way(descriptor: int) -> int:
+    """Move ``descriptor`` to a high number, where loops over the low ones do not meet it."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = 1024 if limit == resource.RLIM_INFINITY else min(limit, 1024)
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, max(3, highest - _ABOVE))
+    os.close(descriptor)
+    return moved
 
 
 def _die_with(parent: int) -> None:
@@ -99,23 +171,22 @@ def _die_with(parent: int) -> None:
             os._exit(70)
 
 
-def _listen(ended: Ended, reader: int, pid: int, limit: float | None) -> bool:
+def _listen(ended: Ended, frames: _Frames, reader: int, pid: int, limit: float | None) -> bool:
     """Read messages until the child has ended (True) or its time is up (False)."""
     os.set_blocking(reader, False)
     deadline = None if limit is None else time.monotonic() + limit
-    pending = b""
     gone = silent = False
     while True:
         if silent:
             time.sleep(0.01)
         elif select.select([reader], [], [], 0 if gone else 0.25)[0]:
             chunk = os.read(reader, 1 << 16)
-            *lines, pending = (pending + chunk).split(b"\n")
-            ended.messages += [json.loads(line) for line in lines]
+            frames.feed(chunk)
             silent = not chunk
             continue
         if gone:
             # A grandchild may hold the pipe open; what the child had to say is read.
+            frames.end()
             return True
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:
