@@ -194,8 +194,9 @@ def test_a_closed_stream_does_not_let_the_child_into_the_parents_code(
 @pytest.mark.parametrize("then", ["pass", "raise ValueError('x')"])
 def test_the_child_ends_whatever_flushing_does(spoil: str, then: str) -> None:
     script = (
-        "import os, sys\nfrom harness import worker\nparent = os.getpid()\n"
-        f"def work(send):\n    send({{'a': 1}})\n    {spoil}\n    {then}\n"
+        "import ctypes, os, sys\nfrom harness import worker\nparent = os.getpid()\n"
+        "def work(send):\n    send({'a': 1})\n    ctypes.CDLL(None).puts(b'from C')\n"
+        f"    {spoil}\n    {then}\n"
         "ended = worker.call(work)\nassert os.getpid() == parent\nprint(ended.messages)\n"
     )
     done = subprocess.run(
@@ -206,7 +207,7 @@ def test_the_child_ends_whatever_flushing_does(spoil: str, then: str) -> None:
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         timeout=120,
     )
-    assert done.stdout == "[{'a': 1}]\n", done
+    assert done.stdout == "from C\n[{'a': 1}]\n", done
 
 
 @pytest.mark.parametrize("number", ["SIGKILL", "SIGTERM"])
