@@ -3,11 +3,15 @@
 The harness on the target writes records, the controller adds where they came from and keeps them.
 Unknown keys survive a read-write round trip, so that a newer harness loses nothing on its way
 through an older controller. Times are seconds, sizes bytes. Nothing here imports anything of ours.
+
+A target is not believed: ``judged`` gives a record the status that its own content allows, and
+the table, the store, the exit code and the merge all go by that one.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from enum import Enum
 from typing import Any, Literal
 
@@ -125,18 +129,26 @@ class Record(_Part):
 
     @property
     def headline(self) -> tuple[str, Timer] | None:
-        """The timer that stands for the case and its name: cold GPU time, on a CPU the CPU time."""
-        if self.timers.cold_gpu is not None:
-            return "cold_gpu", self.timers.cold_gpu
-        if self.device is not None and self.device.kind == "cpu" and self.timers.cpu is not None:
-            return "cpu", self.timers.cpu
-        return None
+        """The timer that stands for the case and its name: cold GPU time, on a CPU the CPU time.
+
+        None without a mean or median there that can be a time: finite and above zero.
+        """
+        name = self._headline_name
+        timer: Timer | None = getattr(self.timers, name)
+        if timer is None or not (times := _times(timer)):
+            return None
+        return (name, timer) if all(_positive(time) for time in times) else None
+
+    @property
+    def _headline_name(self) -> str:
+        cold = self.timers.cold_gpu
+        on_cpu = self.device is not None and self.device.kind == "cpu"
+        return "cpu" if on_cpu and (cold is None or not _times(cold)) else "cold_gpu"
 
     def to_line(self) -> str:
         """The record as one JSON line without the line end."""
-        return json.dumps(
-            self.model_dump(mode="json", by_alias=True), ensure_ascii=False, separators=(",", ":")
-        )
+        values = _representable(self.model_dump(mode="json", by_alias=True))
+        return json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def parse_line(line: str | bytes) -> Record:
@@ -147,3 +159,58 @@ def parse_line(line: str | bytes) -> Record:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "line"
         raise ValueError(f"not a {SCHEMA} record: {place}: {first['msg']}") from None
+
+
+def judged(record: Record) -> Record:
+    """``record`` with the status that its content allows, and why when that is another one.
+
+    PASSED needs a verification that passed with finite metrics, a device, and a time above zero
+    in its headline timer. Without a verification it is UNVERIFIED, which needs the rest as well.
+    """
+    if record.status not in (Status.PASSED, Status.UNVERIFIED):
+        return record
+    status, reason = _allowed(record)
+    if status is record.status:
+        return record
+    error = record.error or Failure(type=status.value, message=reason)
+    return record.model_copy(update={"status": status, "error": error})
+
+
+def _allowed(record: Record) -> tuple[Status, str]:
+    verification = record.verification
+    if verification is not None:
+        if not verification.passed:
+            return Status.FAILED, "its verification failed"
+        for name, value in verification.metrics.items():
+            if value is not None and not math.isfinite(value):
+                return Status.FAILED, f"its verification calls {name} = {value} a pass"
+    if record.device is None or not record.device.name.strip():
+        return Status.ERROR, "it names no device"
+    for name, timer in record.timers:
+        for statistic, value in timer or ():
+            if isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
+                return Status.ERROR, f"its {name} time is unusable: {statistic} is {value}"
+    if record.headline is None:
+        return Status.ERROR, f"it has no usable {record._headline_name} time"
+    if verification is None or record.status is Status.UNVERIFIED:
+        return Status.UNVERIFIED, "nothing verified it"
+    return Status.PASSED, ""
+
+
+def _times(timer: Timer) -> list[float]:
+    return [time for time in (timer.mean, timer.median) if time is not None]
+
+
+def _positive(time: float) -> bool:
+    return math.isfinite(time) and time > 0
+
+
+def _representable(value: Any) -> Any:
+    """``value`` with floats that JSON has no word for as text, which reads back as the same."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _representable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_representable(item) for item in value]
+    return value

@@ -14,8 +14,9 @@ from typing import Any, BinaryIO
 from orchestrator.errors import LinkLostError, MxfleetError, ProtocolError
 from orchestrator.events import JobStarted, OutputLine, Sink
 from orchestrator.execute.folder import NotKeptError, RunFolder, not_kept
-from orchestrator.execute.lines import LineSplitter
+from orchestrator.execute.lines import LONGEST_LINE, LineSplitter
 from orchestrator.plan.jobs import PlannedJob
+from orchestrator.suites.markers import Markers, MarkerScanner, together
 from orchestrator.transport.agent.spool import SpoolParser
 from orchestrator.transport.session import AgentSession, Request
 
@@ -38,6 +39,7 @@ class Attempt:
     csv: Path | None = None
     seconds: float = 0.0
     last_words: str = ""  # the last line on standard error, else on standard output
+    markers: Markers = field(default_factory=Markers)  # what its output says of it
     started: bool = False
     files: dict[str, int] = field(default_factory=dict)  # name and size of what came back
 
@@ -57,7 +59,8 @@ class _Output:
         self._sink = sink
         self._parser = SpoolParser()
         self._splitters = {1: LineSplitter(), 2: LineSplitter()}
-        self.last = {1: "", 2: ""}
+        self._scanners = {stream: MarkerScanner(LONGEST_LINE) for stream in self._splitters}
+        self._last = {1: "", 2: ""}
 
     def feed(self, data: bytes) -> None:
         for stream, piece in self._parser.feed(data):
@@ -67,14 +70,18 @@ class _Output:
                 raise not_kept(Path(str(self._log.name)), error) from None
             self._lines(stream, piece, final=False)
 
-    def finish(self) -> None:
+    def finish(self, attempt: Attempt) -> None:
+        """Take what is left of unfinished lines; tell ``attempt`` what the output says."""
         for stream in self._splitters:
             self._lines(stream, b"", final=True)
+        attempt.markers = together(scanner.found for scanner in self._scanners.values())
+        attempt.last_words = self._last[2] or self._last[1]
 
     def _lines(self, stream: int, piece: bytes, final: bool) -> None:
         for text in self._splitters[stream].feed(piece, final):
             if text.strip():
-                self.last[stream] = text
+                self._last[stream] = text
+            self._scanners[stream].feed(text)
             self._sink(OutputLine(self._job.target.name, self._job.op, _STREAMS[stream], text))
 
 
@@ -102,8 +109,7 @@ def run_job(session: AgentSession, job: PlannedJob, folder: RunFolder, sink: Sin
             attempt.error = error
         finally:
             files.give_up()
-            output.finish()
-    attempt.last_words = output.last[2] or output.last[1]
+            output.finish(attempt)
     attempt.seconds = time.monotonic() - began
     return attempt
 
@@ -138,8 +144,7 @@ def fetch_job(session: AgentSession, job: PlannedJob, folder: RunFolder) -> Atte
             except NotKeptError:
                 request.result()  # what is not taken would hold up the requests after it
                 raise
-            output.finish()
-        attempt.last_words = output.last[2] or output.last[1]
+            output.finish(attempt)
         attempt.started = status["state"] != "absent"
         attempt.outcome = status.get("outcome")
         attempt.seconds = (attempt.outcome or {}).get("seconds") or 0.0

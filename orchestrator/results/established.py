@@ -1,20 +1,21 @@
 """What an established script left behind, as records: its private CSV and its output's markers.
 
-Such a script writes no records and often exits 0 whatever happened. A case passed only when its
-row says so; a marker of failure, a case without a row, or nothing at all each become a record of
-their own. What the script does not tell (definition, library, environment) stays unknown.
+Such a script writes no records and often exits 0 whatever happened. A case passed only when
+exactly one row is its own and says so, with a time; a marker of failure, a case without a row, or
+nothing at all each become a record of their own. What went wrong in no known case becomes one
+without ``case_id``, which speaks against all of the job's rows. What the script does not tell
+(definition, library, environment) stays unknown.
 
 A runner's defaults are unknown too, so the parameters are those of the config. In a sweep a row
-belongs to a case only when dtype and shape say so; otherwise it has no ``case_id``.
+belongs to a case only when dtype and shape say so; one that fits none, or several, is an ERROR.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,19 +29,25 @@ from orchestrator.records import (
     Timer,
     Timers,
     Verification,
+    judged,
 )
-from orchestrator.results.case_id import NOT_PARAMETERS, case_id, case_parameters
-from orchestrator.results.device_csv import WIDTH, Column, DeviceTable, Line, parse_seconds
+from orchestrator.results.case_id import case_id, case_parameters
+from orchestrator.results.device_csv import (
+    CASE_ID,
+    WIDTH,
+    Column,
+    DeviceTable,
+    Line,
+    parse_seconds,
+)
+from orchestrator.results.outcome import ended_well, how_it_ended
+from orchestrator.results.script_rows import expand, match, one_row_a_case
 from orchestrator.results.store import Report, log_report
+from orchestrator.suites.markers import Markers
 
-_NEVER_SWEPT = NOT_PARAMETERS | {"batch_size_list"}
 # Fixed: reading the same job again has to give the same record_id.
 _NAMESPACE = uuid.UUID("6c1f0f0e-5b0b-4c55-9d0c-9a1c2c4e5d10")
-_VERIFY = re.compile(r"\[VERIFY\].*->\s*(PASS|FAIL)(?:.*?1-CosSim:\s*([^)\s]+))?")
-_FATAL = re.compile(r"\[FATAL\]\s*(.*)")
-_EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit))(?::\s*(.*))?\Z")
 _ABSENT = re.compile(r"No module named '(?:mcoplib|cuda)\b|'_OpNamespace' '\w+' object has no attr")
-_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -48,108 +55,83 @@ class Job:
     """What the supervisor knows of an established script's job.
 
     ``job`` is unique over runs, targets and attempts: the ``record_id`` follows from it.
-    ``config`` is the pushed config, with the overlay of this job. ``stopped`` is the status of a
-    job that did not end by itself (TIMEOUT, ERROR for a lost one) and a sentence on it.
+    ``config`` is the pushed config, with the overlay of this job. ``outcome`` is the agent's word
+    on the command's end. ``stopped`` is the status of a job that did not end by itself (TIMEOUT,
+    ERROR for a lost one) and a sentence on it.
     """
 
     op: str
     job: str
     config: Mapping[str, Any]
-    exit_code: int | None
+    outcome: Mapping[str, Any]
     stopped: tuple[Status, str] | None = None
     device: Device | None = None  # as the target's facts have it; else from the row
     started: str | None = None
     duration: float | None = None
 
 
-@dataclass
-class _Markers:
-    """What the output says, marker by marker."""
-
-    failed: list[str] = field(default_factory=list)
-    verification_failed: bool = False
-    failed_distance: str | None = None
-    exception: tuple[str, str] | None = None
-    traceback: list[str] = field(default_factory=list)
-
-
 def established_records(
-    job: Job, csv_path: Path, output: Iterable[str], *, report: Report = log_report
+    job: Job, csv_path: Path, markers: Markers, *, report: Report = log_report
 ) -> list[Record]:
-    """The records of ``job`` from its CSV (it may be missing) and its output lines.
+    """The records of ``job`` from its CSV (it may be missing) and the markers in its output.
 
     At least one record comes out. ``report`` hears of what in the CSV cannot be used
     (``path:line``).
     """
-    table = DeviceTable(csv_path)
-    try:
-        table = DeviceTable.read(csv_path)
-    except TreeError as error:
-        report(str(error))
-    for rejected in table.rejected:
-        report(f"{csv_path}:{rejected.number}: {rejected.reason}; the row is not used")
-    lines = [line for line in table.lines if line.cells[Column.OP_NAME] == job.op]
-    markers = _markers(output)
-    cases = _expand(job.config)
-    owners = _match(table, lines, cases)
+    table, lines, problem = _read(csv_path, job.op, report)
+    cases = expand(job.config)
+    owners = match(lines, cases)
+    known = [None if owner is None else cases[owner] for owner in owners]
     records = [
-        _record(job, number, line, owner, table)
-        for number, (line, owner) in enumerate(zip(lines, owners, strict=True))
+        judged(_record(job, number, line, case, table))
+        for number, (line, case) in enumerate(zip(lines, known, strict=True))
     ]
-    if markers.failed and len(cases) == 1 and lines:
-        # The only case there is failed, whatever its row says.
+    if markers.failure and len(cases) == 1 and lines:
+        # The only case there is failed, whatever its rows say.
         return [_with_failure(record, markers) for record in records]
-    missing = len(cases) - len(lines)
-    if missing > 0:
-        rest = [case for case in cases if case not in owners] if None not in owners else []
-        records += _without_row(job, missing, rest, markers)
-    elif job.stopped or ((job.exit_code or markers.failed) and not _any_failed(records)):
+    records = one_row_a_case(records, owners)
+    failed = sum(record.status is Status.FAILED for record in records)
+    rest = [case for number, case in enumerate(cases) if number not in owners]
+    missing = max(len(rest) - owners.count(None), 0)
+    accused = max(markers.verifications_failed, int(markers.failure is not None))
+    if missing:
+        records += _without_row(job, missing, [] if None in owners else rest, markers)
+    if accused > failed + missing:
+        # Which row it is that lies cannot be told.
+        records.append(_caseless(job, *_why(job, markers), "failed"))
+    elif not missing and (job.stopped or not (failed or ended_well(job.outcome))):
         # All rows are there and something still went wrong: in none of the cases, as far as known.
-        records += _without_row(job, 1, [], markers, has_row=True)
+        records.append(_caseless(job, *_why(job, markers, has_row=True), "end"))
+    elif job.stopped is None and job.outcome.get("exit_code") is None:
+        # Killed: a case that failed, or has no row, is not the reason.
+        error = Failure(type="NoResult", message=_end(job)[1])
+        records.append(_caseless(job, Status.ERROR, error, "end"))
+    if problem is not None and lines:
+        failure = Failure(type="UnusableRow", message=problem)
+        records.append(_caseless(job, Status.ERROR, failure, "problem"))
     return records
 
 
-def _any_failed(records: Iterable[Record]) -> bool:
-    return any(record.status is Status.FAILED for record in records)
+def _end(job: Job) -> tuple[Status, str]:
+    return job.stopped or (Status.ERROR, f"the script {how_it_ended(job.outcome)}")
 
 
-def _expand(config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The parameters of each case: lists are swept, in the order of the keys."""
-    parameters = case_parameters(config)
-    swept = [
-        key for key, value in config.items() if isinstance(value, list) and key not in _NEVER_SWEPT
-    ]
-    return [
-        {**parameters, **dict(zip(swept, values, strict=True))}
-        for values in itertools.product(*(config[key] for key in swept))
-    ] or [parameters]
-
-
-def _match(
-    table: DeviceTable, lines: Sequence[Line], cases: Sequence[dict[str, Any]]
-) -> list[dict[str, Any] | None]:
-    """The case of each row, None where it cannot be told."""
-    if len(cases) == 1 and len(lines) == 1:
-        return [cases[0]]
-    swept = {key for key in cases[0] if any(case[key] != cases[0][key] for case in cases)}
-    fits = [
-        [case for case in cases if all(_shows(line, key, case[key]) for key in swept)]
-        if len(cases) > 1
-        else []
-        for line in lines
-    ]
-    only = [fit[0] if len(fit) == 1 else None for fit in fits]
-    return [case if case is not None and only.count(case) == 1 else None for case in only]
-
-
-def _shows(line: Line, key: str, value: Any) -> bool:
-    dtype = line.cells[Column.DTYPE].removeprefix("torch.")
-    if key == "dtype":
-        return dtype == str(value).removeprefix("torch.")
-    texts = [line.cells[Column.SHAPE], *line.cells[WIDTH:]]
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return any(str(value) in _NUMBER.findall(text) for text in texts)
-    return any(str(value) in text.split() for text in texts)
+def _read(path: Path, op: str, report: Report) -> tuple[DeviceTable, list[Line], str | None]:
+    """The CSV, the operator's rows in it, and the first thing in it that is no such row."""
+    problems: list[str] = []
+    table = DeviceTable(path)
+    try:
+        table = DeviceTable.read(path)
+    except TreeError as error:
+        problems.append(str(error))
+    for rejected in table.rejected:
+        problems.append(f"{path}:{rejected.number}: {rejected.reason}; the row is not used")
+    lines = [line for line in table.lines if line.cells[Column.OP_NAME] == op]
+    if len(lines) < len(table.lines):
+        problems.append(f"{path}: a row of another operator; it is not used")
+    for problem in problems:
+        report(problem)
+    return table, lines, problems[0] if problems else None
 
 
 def _record(
@@ -175,7 +157,7 @@ def _record(
         case,
         status,
         seed="\x1f".join([f"row {number}", *cells]),
-        device=job.device or _device(cells),
+        device=job.device or _device(line, table),
         verification=None
         if passed is None
         else Verification(passed=passed, metrics={"one_minus_cosine": distance}),
@@ -205,7 +187,7 @@ def _timers(cells: Sequence[str]) -> Timers:
     )
 
 
-def _with_failure(record: Record, markers: _Markers) -> Record:
+def _with_failure(record: Record, markers: Markers) -> Record:
     metrics = {"one_minus_cosine": _number(markers.failed_distance or "")}
     old = record.verification
     if old is not None and not old.passed:
@@ -214,21 +196,16 @@ def _with_failure(record: Record, markers: _Markers) -> Record:
         update={
             "status": Status.FAILED,
             "verification": Verification(passed=False, metrics=metrics),
-            "error": Failure(type="FAILED", message=markers.failed[-1]),
+            "error": Failure(type="FAILED", message=markers.failure or ""),
         }
     )
 
 
 def _without_row(
-    job: Job,
-    count: int,
-    rest: Sequence[dict[str, Any]],
-    markers: _Markers,
-    *,
-    has_row: bool = False,
+    job: Job, count: int, rest: Sequence[dict[str, Any]], markers: Markers
 ) -> list[Record]:
     """``count`` records for cases that left no row; ``rest`` are those cases where known."""
-    status, error = _why(job, markers, has_row=has_row)
+    status, error = _why(job, markers)
     # A crash or an absent library concerns all of them. Which of several cases it was that failed
     # or hung is not known, nor would the script have gone on to the next.
     alike = status in (Status.ERROR, Status.UNAVAILABLE)
@@ -251,10 +228,14 @@ def _without_row(
     ]
 
 
-def _why(job: Job, markers: _Markers, *, has_row: bool) -> tuple[Status, Failure]:
+def _caseless(job: Job, status: Status, error: Failure, seed: str) -> Record:
+    return _base(job, None, status, seed=f"no case {seed}", error=error)
+
+
+def _why(job: Job, markers: Markers, *, has_row: bool = False) -> tuple[Status, Failure]:
     trace = "\n".join(markers.traceback) or None
-    failed = Failure(type="FAILED", message=markers.failed[-1]) if markers.failed else None
-    if failed is not None and markers.verification_failed:
+    failed = Failure(type="FAILED", message=markers.failure) if markers.failure else None
+    if failed is not None and markers.verifications_failed:
         return Status.FAILED, failed
     if job.stopped is not None:
         status, message = job.stopped
@@ -262,46 +243,24 @@ def _why(job: Job, markers: _Markers, *, has_row: bool) -> tuple[Status, Failure
     if markers.exception is not None:
         name, message = markers.exception
         status = Status.UNAVAILABLE if _ABSENT.search(message) else Status.ERROR
+        if has_row:
+            status = Status.ERROR  # what measured something was not absent
         return status, Failure(type=name, message=message, traceback=trace)
     if failed is not None:
         return Status.FAILED, failed
-    code = "an unknown exit code" if job.exit_code is None else f"exit code {job.exit_code}"
-    return Status.ERROR, Failure(
-        type="NoResult",
-        message=f"the script ended with {code}{'' if has_row else ' and left no row'}",
-    )
-
-
-def _markers(output: Iterable[str]) -> _Markers:
-    found = _Markers()
-    inside = False
-    for text in output:
-        line = text.rstrip("\r\n")
-        verify, fatal = _VERIFY.search(line), _FATAL.search(line)
-        if verify is not None and verify[1] == "FAIL":
-            found.failed.append(line.strip())
-            found.verification_failed = True
-            found.failed_distance = verify[2]
-        elif fatal is not None:
-            found.failed.append(line.strip())
-        if line.startswith("Traceback (most recent call last)"):
-            inside, found.traceback = True, [line]
-        elif inside:
-            found.traceback.append(line)
-            exception = _EXCEPTION.match(line)
-            if exception is not None:
-                inside = False
-                found.exception = (exception[1], exception[2] or "")
-    return found
+    message = f"{_end(job)[1]}{'' if has_row else ' and left no row'}"
+    return Status.ERROR, Failure(type="NoResult", message=message)
 
 
 def _base(
     job: Job, case: dict[str, Any] | None, status: Status, *, seed: str, **values: Any
 ) -> Record:
     parameters = case_parameters(job.config) if case is None else case
+    # A cell may hold bytes that are not UTF-8.
+    name = f"{job.job}\x1f{job.op}\x1f{seed}".encode("utf-8", "backslashreplace").decode()
     return Record(
         schema="mxfleet-result/1",
-        record_id=uuid.uuid5(_NAMESPACE, f"{job.job}\x1f{job.op}\x1f{seed}").hex,
+        record_id=uuid.uuid5(_NAMESPACE, name).hex,
         suite="mcoplib",
         op=job.op,
         case_id=None if case is None else case_id(job.op, case),
@@ -314,9 +273,13 @@ def _base(
     )
 
 
-def _device(cells: Sequence[str]) -> Device:
+def _device(line: Line, table: DeviceTable) -> Device:
+    cells = line.cells
     name = cells[Column.DEVICE_NAME]
-    kind: Literal["maca", "cuda"] = "maca" if "metax" in name.lower() else "cuda"
+    kind: Literal["maca", "cuda", "cpu"] = "maca" if "metax" in name.lower() else "cuda"
+    gpu = (Column.GPU_TIME, Column.GPU_NOISE, Column.BATCH_SAMPLES, Column.BATCH_TIME)
+    if table.extra(line, CASE_ID) and not any(cells[column].strip() for column in gpu):
+        kind = "cpu"  # our own front door in a checkout: it leaves these empty there only
     return Device(kind=kind, name=name, index=_count(cells[Column.DEVICE]) or 0)
 
 

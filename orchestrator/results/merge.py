@@ -4,6 +4,7 @@ The store takes every record; a CSV only rows that passed verification everywher
 cases have no place in a CSV either: a row there is a reference for comparing, and nothing says
 that theirs is right. ``generate`` appends the rows that a file lacks, ``update`` also replaces
 those that are more than 5 % faster. Merging again changes nothing, not even a file's time stamp.
+What is wrong with one CSV keeps nothing out of the others.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from orchestrator.errors import MxfleetError, TreeError
 from orchestrator.events import Merged
-from orchestrator.records import Record, Status
+from orchestrator.records import Record, Status, judged
 from orchestrator.results.case_name import case_names
 from orchestrator.results.device_csv import (
     CASE_ID,
@@ -27,7 +29,7 @@ from orchestrator.results.device_csv import (
 )
 from orchestrator.results.files import locked
 from orchestrator.results.model_name import csv_name, model_name
-from orchestrator.results.rows import labels, place, row_of, true_status
+from orchestrator.results.rows import labels, place, refused_summaries, row_of
 from orchestrator.results.store import Report, add_records, log_report
 
 Mode = Literal["generate", "update"]
@@ -78,6 +80,14 @@ class MergeReport:
         )
 
 
+class UnmergedError(TreeError):
+    """CSVs that took nothing in; ``reports`` tell of the others."""
+
+    def __init__(self, errors: Sequence[MxfleetError], reports: list[MergeReport]) -> None:
+        super().__init__("; ".join(str(error) for error in errors))
+        self.reports = reports
+
+
 @dataclass
 class _Bad:
     """A record that speaks against a row, and the rows that it keeps out."""
@@ -95,7 +105,7 @@ class _Model:
 
     def withhold(self, record: Record, names: Mapping[str, str], *blocked: Row) -> None:
         case = names.get(record.record_id, "")
-        key = Withheld(record.op, place(record), case, true_status(record).value)
+        key = Withheld(record.op, place(record), case, record.status.value)
         self.bad.setdefault(key, _Bad(record)).blocked.extend(blocked)
 
 
@@ -109,22 +119,37 @@ def merge(
     """Take ``records`` into ``statistics_dir``; one report per device CSV that they concern.
 
     The store under ``records/`` comes first, so a full disk at a CSV loses no record. ``report``
-    hears of broken lines (``path:line``). Raises ``TreeError`` when a file cannot be read or
-    written, or is no device CSV; that file is then as it was.
+    hears of broken lines (``path:line``). Raises ``TreeError`` when the store cannot be written,
+    ``UnmergedError`` once all is done when a CSV cannot be read or written, or is no device CSV;
+    that file is then as it was.
     """
-    unique = list({record.record_id: record for record in records}.values())
-    add_records(unique, statistics_dir / "records", report=report)
+    unique: dict[str, Record] = {}
+    for record in records:
+        unique.setdefault(record.record_id, judged(record))
+    add_records(unique.values(), statistics_dir / "records", report=report)
     reports: dict[str, MergeReport] = {}
-    for run in _runs(unique):
+    errors: dict[str, MxfleetError] = {}
+    for run in _runs(list(unique.values())):
         for model, content in sorted(_models(run, report).items()):
-            path = statistics_dir / csv_name(model)
-            total = reports.setdefault(model, MergeReport(path))
-            if content.rows:
-                _merge_rows(content.rows, total, mode, report)
-            if content.bad:
-                withheld = _with_former(content, DeviceTable.read(path))
-                total.withheld += sorted(set(withheld) - set(total.withheld))
+            if model in errors:
+                continue
+            total = reports.setdefault(model, MergeReport(statistics_dir / csv_name(model)))
+            try:
+                _merge_model(content, total, mode, report)
+            except MxfleetError as error:
+                errors[model] = error
+    if errors:
+        merged = [total for model, total in reports.items() if model not in errors]
+        raise UnmergedError(list(errors.values()), merged)
     return list(reports.values())
+
+
+def _merge_model(content: _Model, total: MergeReport, mode: Mode, report: Report) -> None:
+    if content.rows:
+        _merge_rows(content.rows, total, mode, report)
+    if content.bad:
+        withheld = _with_former(content, DeviceTable.read(total.path))
+        total.withheld += sorted(set(withheld) - set(total.withheld))
 
 
 def _runs(records: Sequence[Record]) -> list[list[Record]]:
@@ -153,22 +178,24 @@ def _models(run: Sequence[Record], report: Report) -> dict[str, _Model]:
     models: dict[str, _Model] = {}
     cases: dict[tuple[str, tuple[str, ...]], list[Record]] = {}
     names = case_names(run)
+    refused: dict[str, dict[str, None]] = {}
     for record in run:
-        status = true_status(record)
         if record.device is None:
             continue
         model = model_name(record.device.name, record.device.kind)
-        if status is Status.PASSED and record.headline is not None:
+        if record.status is Status.PASSED:
             cases.setdefault((model, _case(record)), []).append(record)
-        elif status is Status.PASSED:
-            report(f"{record.op} on {place(record)}: PASSED without a time; it gets no row")
-        elif status in _BLOCKING or status is Status.UNVERIFIED:
+            refused.setdefault(record.op, {}).update(dict.fromkeys(refused_summaries(record)))
+        elif record.status in _BLOCKING or record.status is Status.UNVERIFIED:
             models.setdefault(model, _Model()).withhold(record, names)
-    blocking = [record for record in run if true_status(record) in _BLOCKING]
+    for op, summaries in refused.items():
+        for name in summaries:
+            report(f"{op}: its summary {name!r} is named like a column that is there; left out")
+    blocking = [record for record in run if record.status in _BLOCKING]
     for (model, case), passed in sorted(cases.items(), key=lambda item: item[0]):
         found = models.setdefault(model, _Model())
         row = row_of(passed)
-        against = [record for record in blocking if _blocks(record, model, case, passed)]
+        against = [record for record in blocking if _blocks(record, model, case)]
         for record in against:
             found.withhold(record, names, row)
         if not against:
@@ -176,19 +203,16 @@ def _models(run: Sequence[Record], report: Report) -> dict[str, _Model]:
     return models
 
 
-def _blocks(bad: Record, model: str, case: tuple[str, ...], passed: Sequence[Record]) -> bool:
+def _blocks(bad: Record, model: str, case: tuple[str, ...]) -> bool:
     """Whether a bad record speaks against the row of ``case`` on ``model``.
 
-    One without a device or a case (a job that crashed early) may concern any; but not a case
-    that the same target passed.
+    One without a device or a case (a job that crashed) may concern any of its operator's.
     """
     if bad.op != case[0]:
         return False
     if bad.device is not None and model_name(bad.device.name, bad.device.kind) != model:
         return False
-    if bad.case_id is not None:
-        return (bad.op, bad.case_id) == case
-    return place(bad) not in {place(record) for record in passed}
+    return bad.case_id is None or (bad.op, bad.case_id) == case
 
 
 def _merge_rows(rows: Sequence[Row], total: MergeReport, mode: Mode, report: Report) -> None:

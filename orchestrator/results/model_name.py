@@ -6,6 +6,7 @@ The harness names its files by the same rules; a test holds both equal.
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 _VENDORS = re.compile(
@@ -15,6 +16,7 @@ _VENDORS = re.compile(
 )
 # In CPU names: marks, the clock, and words that say what a CPU is.
 _NOISE = re.compile(r"\((?:r|tm|c)\)|®|™|\s@\s.*$|\bCPU\b|\b\d+-core processor\b", re.IGNORECASE)
+_LONGEST_MODEL = 100 - len("mcoplib_ops_performance_.csv")
 _OTHER = re.compile(r"[^A-Za-z0-9.+-]+")
 
 
@@ -30,7 +32,10 @@ def model_name(name: str, kind: str = "cuda") -> str:
 
 
 def csv_name(model: str) -> str:
-    """File name of the device CSV of ``model``."""
+    """File name of the device CSV of ``model``, of 100 bytes at most: a long one ends in a hash."""
+    if len(model) > _LONGEST_MODEL:
+        digest = hashlib.sha256(model.encode()).hexdigest()[:8]
+        model = f"{model[: _LONGEST_MODEL - 9]}-{digest}"
     return f"mcoplib_ops_performance_{model}.csv"
 
 

@@ -8,14 +8,27 @@ from __future__ import annotations
 
 import math
 import statistics
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from orchestrator.records import Record, Status
-from orchestrator.results.device_csv import CASE_ID, GPU_MEDIAN, REPEAT_SPREAD, REPEATS, Row
+from orchestrator.records import Record, Status, judged
+from orchestrator.results.device_csv import (
+    CASE_ID,
+    ESTABLISHED,
+    EXTRA,
+    GPU_MEDIAN,
+    REPEAT_SPREAD,
+    REPEATS,
+    Row,
+)
 
 # Summaries with a column of their own among the established ones.
 _PLACED = frozenset({"Acc_Pass", "Cos_Dist", "Op", "dtype", "Shape"})
+# Names that a summary cannot have in the CSV: a column of that name is there, and means something.
+_TAKEN = frozenset(name.casefold() for name in (*ESTABLISHED, *EXTRA))
+# What moves a terminal's cursor, or hides, or turns text around.
+_UNSHOWN = frozenset({"Cc", "Cf", "Zl", "Zp"})
 
 _Number = float | int | None
 
@@ -23,15 +36,6 @@ _Number = float | int | None
 def place(record: Record) -> str:
     """The target or host that a record came from, for messages."""
     return record.target or record.host or "local"
-
-
-def true_status(record: Record) -> Status:
-    """The status that a record's own content allows: PASSED needs a verification that passed."""
-    if record.status is not Status.PASSED:
-        return record.status
-    if record.verification is None:
-        return Status.UNVERIFIED
-    return Status.PASSED if record.verification.passed else Status.FAILED
 
 
 def labels(record: Record) -> tuple[str, str, str]:
@@ -46,7 +50,7 @@ def row_of(records: Sequence[Record]) -> Row:
     Raises ``ValueError`` for no records, or one that did not pass or has no device: such a row
     must not exist.
     """
-    if not records or any(true_status(record) is not Status.PASSED for record in records):
+    if not records or any(judged(record).status is not Status.PASSED for record in records):
         raise ValueError("a row needs records, all of them PASSED")
     ordered = sorted(records, key=lambda record: (place(record), record.record_id))
     first = ordered[0]
@@ -84,12 +88,24 @@ def row_of(records: Sequence[Record]) -> Row:
         GPU_MEDIAN: timer("cold_gpu", "median"),
         REPEATS: median(lambda record: record.repeats),
         REPEAT_SPREAD: median(lambda record: record.repeat_spread),
-        CASE_ID: first.case_id or "",
+        CASE_ID: _text(first.case_id),
     }
     for name, value in first.summaries.items():
-        if name not in _PLACED and name not in extra:
-            extra[name] = _text(value)
+        column = _column(name)
+        if column and column.casefold() not in _TAKEN:
+            extra.setdefault(column, _text(value))
     return Row(cells, extra)
+
+
+def refused_summaries(record: Record) -> list[str]:
+    """The summaries of ``record`` that get no column, because another one has their name."""
+    names = [name for name in record.summaries if name not in _PLACED]
+    return [name for name in names if _column(name).casefold() in _TAKEN]
+
+
+def _column(name: str) -> str:
+    """A summary's name as a column's: the header of a CSV is read without outer blanks."""
+    return _text(" ".join(name.split()))
 
 
 def number_cell(value: _Number) -> str:
@@ -117,4 +133,12 @@ def _text(value: Any) -> str:
     # A lone surrogate has no UTF-8, and in a file it would pass for a byte that was not UTF-8;
     # a NUL makes the csv module of Python 3.10 give up the line.
     text = "" if value is None else str(value)
-    return text.replace("\0", "\\x00").encode("utf-8", "replace").decode("utf-8")
+    shown = text if text.isprintable() else "".join(map(_shown, text))
+    return shown.encode("utf-8", "replace").decode("utf-8")
+
+
+def _shown(character: str) -> str:
+    """``character``, or its visible escape; lines and tabs are a CSV's own affair."""
+    if character in "\n\t" or unicodedata.category(character) not in _UNSHOWN:
+        return character
+    return character.encode("unicode_escape").decode("ascii")

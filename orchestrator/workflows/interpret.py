@@ -1,24 +1,24 @@
 """From what an attempt left to what it means: status, records and exit code.
 
 The records decide (for established scripts: row and markers), never exit code 0 alone. A job
-without any gets one record of its own that says so, so that the store knows it was tried.
+without any gets one record of its own that says so, so that the store knows it was tried. So does
+one that left more than its records account for: a bad end, or lines that are no records of it.
 """
 
 from __future__ import annotations
 
-import signal
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import ExitCode, MxfleetError, TreeError, UnusableError
 from orchestrator.execute.job import Attempt
-from orchestrator.execute.lines import LineSplitter
-from orchestrator.records import Failure, Record, Status, parse_line
+from orchestrator.records import Failure, Record, Status, judged, parse_line
 from orchestrator.results.established import Job as EstablishedJob
 from orchestrator.results.established import established_records
+from orchestrator.results.outcome import how_it_ended
 from orchestrator.suites import mcoplib
 
 # The first that occurs among a job's records is the job's status.
@@ -39,6 +39,12 @@ _CODES = {
     Status.NOT_RUN: ExitCode.TARGET,
     Status.UNVERIFIED: ExitCode.OK,
     Status.PASSED: ExitCode.OK,
+}
+# What the exit codes of our own front door stand for.
+_EXPLAINS: Mapping[int | None, set[Status]] = {
+    ExitCode.FAILED: {Status.FAILED, Status.ERROR, Status.NOT_RUN},
+    ExitCode.TARGET: {Status.UNAVAILABLE},
+    ExitCode.TIMEOUT: {Status.TIMEOUT},
 }
 _NAMESPACE = uuid.UUID("0b9d1d52-6f0c-4a4f-8f34-3c1f6a4f7f11")
 
@@ -73,30 +79,33 @@ def interpret(
     """
     ended = _early_end(attempt)
     problems: list[str] = []
-    if attempt.job.target.established and config is not None:
+    by_script = attempt.job.target.established and config is not None
+    if by_script and config is not None:
         found = _established(attempt, config, ended, problems)
     else:
         found = _own(attempt, problems)
     refused: MxfleetError | None = None
-    if not found and ended is None:
-        ended = _no_record(attempt)
-        if ended[0] is Status.NOT_RUN:
-            kind = UnusableError if ended[1] is ExitCode.TARGET else TreeError
-            refused = kind(ended[2], where=attempt.job.target.name)
-    if ended is not None and not any(record.status is ended[0] for record in found):
+    if ended is None and not by_script:
+        if not found:
+            ended = _no_record(attempt)
+            if ended[0] is Status.NOT_RUN:
+                kind = UnusableError if ended[1] is ExitCode.TARGET else TreeError
+                refused = kind(ended[2], where=attempt.job.target.name)
+        elif not _explained(attempt.outcome or {}, found):
+            odd = f"no record says so, but the command {how_it_ended(attempt.outcome or {})}"
+            found.append(_stand_in(attempt, Status.ERROR, odd, "end"))
+    if ended is not None and not any(
+        # Of ours one without a case: what was not decided may be any of them.
+        record.status is ended[0] and (by_script or record.case_id is None)
+        for record in found
+    ):
         found.append(_stand_in(attempt, ended[0], ended[2]))
     status = next(s for s in _WORST_FIRST if any(record.status is s for record in found))
     code = ended[1] if ended is not None and status is ended[0] else _CODES[status]
-    message = ended[2] if ended is not None else _reason(found, status)
-    if ended is None and not attempt.job.target.established:
-        outcome = attempt.outcome or {}
-        if status in (Status.PASSED, Status.UNVERIFIED) and _failed_exit(outcome):
-            ended_badly = f"no record failed, but the command {_how(outcome)}"
-            found.append(_stand_in(attempt, Status.ERROR, ended_badly))
-            status, code, message = Status.ERROR, ExitCode.FAILED, ended_badly
-    if problems:
-        message = "; ".join([*([message] if message else []), *problems])
-    placed = tuple(_placed(record, attempt, run, tree, differing) for record in found)
+    reason = ended[2] if ended is not None else _reason(found, status)
+    told = [text for text in (reason, _few(problems)) if text]
+    message = "; ".join(dict.fromkeys(told)) or None
+    placed = tuple(_placed(found, attempt, run, tree, differing))
     return Verdict(status, code, message, placed, refused)
 
 
@@ -135,23 +144,44 @@ def _sentence(error: MxfleetError) -> str:
 
 
 def _own(attempt: Attempt, problems: list[str]) -> list[Record]:
-    records: list[Record] = []
     if attempt.records is None:
-        return records
-    for number, line in enumerate(attempt.records.read_bytes().splitlines(), 1):
-        try:
-            record = parse_line(line)
-        except ValueError as error:
-            problems.append(f"{attempt.records}:{number}: {error}")
+        return []
+    records: list[Record] = []
+    ids: set[str] = set()
+    cases: set[str] = set()
+    devices: set[tuple[str, str]] = set()
+    for number, line in enumerate(attempt.records.read_bytes().split(b"\n"), 1):
+        if line in (b"", b"\r"):
             continue
-        if record.op == attempt.job.op:
-            records.append(record)
-        else:
-            problems.append(f"{attempt.records}:{number}: a record of another operator")
-    if problems and all(record.status is Status.PASSED for record in records):
-        # Something was measured that cannot be read: the job as a whole did not pass.
-        records.append(_stand_in(attempt, Status.ERROR, problems[0]))
+        place = f"{attempt.records}:{number}"
+        try:
+            record = judged(parse_line(line))
+        except ValueError as error:
+            problems.append(f"{place}: {error}")
+            continue
+        if record.op != attempt.job.op:
+            problems.append(f"{place}: a record of another operator")
+            continue
+        if record.record_id in ids:
+            problems.append(f"{place}: a record_id that an earlier record has")
+        elif record.case_id in cases:
+            problems.append(f"{place}: a second record of one case")
+        if record.device is not None:
+            devices.add((record.device.kind, record.device.name))
+            if len(devices) > 1:
+                problems.append(f"{place}: a record of another device")
+        ids.add(record.record_id)
+        cases |= {record.case_id} if record.case_id is not None else set()
+        records.append(record)
+    if text := _few(problems):
+        # What cannot be read, or is not this job's, may speak against any of the records.
+        records.append(_stand_in(attempt, Status.ERROR, text, "lines"))
     return records
+
+
+def _few(problems: Sequence[str]) -> str | None:
+    more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
+    return "; ".join(problems[:3]) + more or None
 
 
 def _established(
@@ -167,22 +197,12 @@ def _established(
         op=attempt.job.op,
         job=attempt.job.job,
         config={**config, **(spec.get("overlay") or {}).get("values", {})},
-        exit_code=attempt.outcome["exit_code"],
+        outcome=attempt.outcome,
         stopped=(ended[0], ended[2]) if ended is not None else None,
         duration=attempt.outcome.get("seconds"),
     )
     missing = attempt.log.with_suffix(".no-csv")
-    return established_records(
-        job, attempt.csv or missing, _log_lines(attempt.log), report=problems.append
-    )
-
-
-def _log_lines(log: Path) -> Iterator[str]:
-    splitter = LineSplitter()
-    with log.open("rb") as stream:
-        while data := stream.read(1 << 16):
-            yield from splitter.feed(data)
-    yield from splitter.feed(b"", final=True)
+    return established_records(job, attempt.csv or missing, attempt.markers, report=problems.append)
 
 
 def _no_record(attempt: Attempt) -> tuple[Status, ExitCode, str]:
@@ -194,35 +214,31 @@ def _no_record(attempt: Attempt) -> tuple[Status, ExitCode, str]:
         return Status.NOT_RUN, ExitCode.USAGE, words or "the tree is wrong"
     if outcome.get("exit_code") == ExitCode.TARGET:
         return Status.NOT_RUN, ExitCode.TARGET, words or "the target is unusable"
-    return Status.ERROR, ExitCode.FAILED, f"no record, the command {_how(outcome)}{said}"
+    return Status.ERROR, ExitCode.FAILED, f"no record, the command {how_it_ended(outcome)}{said}"
 
 
-def _failed_exit(outcome: Mapping[str, Any]) -> bool:
-    return outcome.get("exit_code") != 0
-
-
-def _how(outcome: Mapping[str, Any]) -> str:
-    number = outcome.get("signal")
-    if number:
-        try:
-            return f"was killed by {signal.Signals(number).name}"
-        except ValueError:
-            return f"was killed by signal {number}"
-    return f"ended with exit code {outcome.get('exit_code', 'unknown')}"
+def _explained(outcome: Mapping[str, Any], records: Iterable[Record]) -> bool:
+    """Whether ``records`` say why the command ended as it did."""
+    if outcome.get("signal"):
+        return False
+    code = outcome.get("exit_code")
+    statuses = {record.status for record in records}
+    return code == ExitCode.OK or bool(statuses & _EXPLAINS.get(code, set()))
 
 
 def _reason(records: list[Record], status: Status) -> str | None:
     for record in records:
         if record.status is status and record.error is not None:
-            return f"{record.error.type}: {record.error.message}"
+            kind = "" if record.error.type == status.value else f"{record.error.type}: "
+            return f"{kind}{record.error.message}"
     return None
 
 
-def _stand_in(attempt: Attempt, status: Status, message: str) -> Record:
+def _stand_in(attempt: Attempt, status: Status, message: str, part: str = "") -> Record:
     job = attempt.job
     return Record(
         schema="mxfleet-result/1",
-        record_id=uuid.uuid5(_NAMESPACE, f"{job.job}\0{status.value}").hex,
+        record_id=f"{status.value} {part}",
         suite=mcoplib.NAME,
         op=job.op,
         status=status,
@@ -242,18 +258,27 @@ def verdict_of(records: Sequence[Record]) -> Verdict:
 
 
 def _placed(
-    record: Record, attempt: Attempt, run: str, tree: str, differing: Sequence[str]
-) -> Record:
+    found: Iterable[Record], attempt: Attempt, run: str, tree: str, differing: Sequence[str]
+) -> Iterator[Record]:
+    """The records with where they come from, and an identity that no other job can give.
+
+    The same each time that the job is read; those that share one in a job stay different.
+    """
     job = attempt.job
     extra = {"checkout_differs": list(differing)} if differing else {}
-    return record.model_copy(
-        update={
-            "run": run,
-            "host": job.target.host.name,
-            "target": job.target.name,
-            "attempt": job.attempt,
-            "tree": None if job.target.established else tree,
-            "job": job.job,
-            **extra,
-        }
-    )
+    seen: Counter[str] = Counter()
+    for record in found:
+        name = f"{job.job}\0{record.record_id}\0{seen[record.record_id]}"
+        seen[record.record_id] += 1
+        yield record.model_copy(
+            update={
+                "record_id": uuid.uuid5(_NAMESPACE, name).hex,
+                "run": run,
+                "host": job.target.host.name,
+                "target": job.target.name,
+                "attempt": job.attempt,
+                "tree": None if job.target.established else tree,
+                "job": job.job,
+                **extra,
+            }
+        )

@@ -75,6 +75,27 @@ def test_all_that_a_job_brings(session: AgentSession, jobs: Jobs, folder: RunFol
     assert again.last_words == "last words"
 
 
+CUT = """
+import sys, time
+trace = "warn\\nTraceback (most recent call last):\\n"
+for stream, text in ((1, "x[VERIFY] op -> FA"), (2, trace), (1, "IL (1-CosSim: 0.5)\\n[FATAL] "),
+                     (2, "OSErr"), (1, "op: no"), (2, "or: n")):
+    print(text, end="", file=sys.stdout if stream == 1 else sys.stderr, flush=True)
+    time.sleep(0.05)
+"""
+
+
+def test_markers_that_the_other_stream_cuts(
+    session: AgentSession, jobs: Jobs, folder: RunFolder
+) -> None:
+    attempt = run_job(session, planned(jobs, CUT), folder, lambda event: None)
+    for found in (attempt, fetch_job(session, attempt.job, folder)):
+        assert found.markers.verifications_failed == 1
+        assert found.markers.failed_distance == "0.5"
+        assert found.markers.failure == "[FATAL] op: no"
+        assert found.markers.exception == ("OSError", "n")
+
+
 def test_what_the_target_refuses(session: AgentSession, jobs: Jobs, folder: RunFolder) -> None:
     attempt = run_job(
         session, planned(jobs, "", python="nobody's python"), folder, lambda event: None

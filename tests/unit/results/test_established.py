@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator.records import Status
+from orchestrator.records import Record, Status
 from orchestrator.results.case_id import case_id
-from orchestrator.results.device_csv import ESTABLISHED, DeviceTable
-from orchestrator.results.established import Job, established_records
+from orchestrator.results.device_csv import ESTABLISHED, EXTRA, DeviceTable
+from orchestrator.results.established import Job
+from orchestrator.results.established import established_records as records_of
 from orchestrator.results.merge import merge
+from orchestrator.results.store import Report, log_report
+from orchestrator.suites.markers import scan
 
 CONFIG = {"device_id": 0, "device_name": "MetaX C500", "dtype": "float16", "n": 16, "samples": 9}
 SWEEP = {**CONFIG, "n": [16, 32, 64]}
@@ -28,9 +32,16 @@ CRASH = """Traceback (most recent call last):
 RuntimeError: out of memory: tried to allocate 3 GiB""".splitlines()
 
 
-def row(shape: str = "(16 512)", accuracy: str = "Yes", op: str = "op") -> str:
-    cells = [op, "2", "MetaX C500", accuracy, "3.58e-07", op, "torch.float16", shape, "986"]
-    cells += ["2e-05", "0.25", "1.5e-05", "0.125", "1e9", "2e9", "37.5%", "500", "30 us"]
+def row(
+    shape: str = "(16 512)",
+    accuracy: str = "Yes",
+    op: str = "op",
+    gpu: str = "1.5e-05",
+    distance: str = "3.58e-07",
+    device: str = "MetaX C500",
+) -> str:
+    cells = [op, "2", device, accuracy, distance, op, "torch.float16", shape, "986"]
+    cells += ["2e-05", "0.25", gpu, "0.125", "1e9", "2e9", "37.5%", "500", "30 us"]
     return ",".join(cells)
 
 
@@ -41,8 +52,20 @@ def write(folder: Path, *rows: str) -> Path:
     return path
 
 
-def job(config: dict[str, Any] = CONFIG, exit_code: int | None = 0, **more: Any) -> Job:
-    return Job("op", "job-1", config, exit_code, **more)
+def job(
+    config: dict[str, Any] = CONFIG,
+    exit_code: int | None = 0,
+    signal: int | None = None,
+    **more: Any,
+) -> Job:
+    outcome = {"ended": "exited", "exit_code": exit_code, "signal": signal}
+    return Job("op", "job-1", config, outcome, **more)
+
+
+def established_records(
+    job: Job, path: Path, output: list[str], report: Report = log_report
+) -> list[Record]:
+    return records_of(job, path, scan(output), report=report)
 
 
 def test_a_row_becomes_a_record(tmp_path: Path) -> None:
@@ -84,7 +107,9 @@ def test_a_noise_that_the_other_one_overwrote_is_unknown(tmp_path: Path) -> None
 
 
 P, F, E, U = Status.PASSED, Status.FAILED, Status.ERROR, Status.UNAVAILABLE
-STOPPED = (Status.TIMEOUT, "no output for 600 s")
+T = Status.TIMEOUT
+STOPPED = (T, "no output for 600 s")
+KILLED = {"exit_code": None, "signal": 9}
 
 
 @pytest.mark.parametrize(
@@ -104,9 +129,35 @@ STOPPED = (Status.TIMEOUT, "no output for 600 s")
         pytest.param([], ABSENT, {"exit_code": 1}, [U], id="no library"),
         pytest.param([], [], {"stopped": STOPPED}, [Status.TIMEOUT], id="stopped"),
         pytest.param([], [FAIL], {"stopped": STOPPED}, [F], id="failed, then hung"),
-        pytest.param([row()], [], {"stopped": STOPPED}, [P, Status.TIMEOUT], id="hung at exit"),
-        pytest.param([row()], [], {"exit_code": 139}, [P, E], id="crash after its row"),
+        pytest.param([row()], [], {"stopped": STOPPED}, [P, T], id="hung at exit"),
+        pytest.param([row(accuracy="No")], [], {"stopped": STOPPED}, [F, T], id="No, hung at exit"),
+        pytest.param([row()], [], {"exit_code": 139}, [P, E], id="exit code after its row"),
+        pytest.param([row()], [], {"exit_code": None}, [P, E], id="no exit code known"),
+        pytest.param([row()], [], {**KILLED, "signal": 11}, [P, E], id="crash after its row"),
+        pytest.param([row()], [], KILLED, [P, E], id="killed after its row"),
+        pytest.param([row()], [], {"exit_code": 0, "signal": 15}, [P, E], id="signal and code 0"),
+        pytest.param([row(accuracy="No")], [], KILLED, [F, E], id="killed after a No"),
+        pytest.param([row(accuracy="No")], [FATAL], {"exit_code": 1}, [F], id="No and exit 1"),
+        pytest.param([row()], CRASH, {"exit_code": 1}, [P, E], id="exception after its row"),
+        pytest.param([row()], ABSENT, {"exit_code": 1}, [P, E], id="import after its row"),
         pytest.param(["op,1,2"], [], {}, [E], id="row of the wrong width"),
+        pytest.param([row(), "op,1,2"], [], {}, [P, E], id="and one of the wrong width"),
+        pytest.param([row(), row(op="other")], [], {}, [P, E], id="and one of another operator"),
+        pytest.param([row(), row()], [], {}, [E, E], id="two rows"),
+        pytest.param([row(), row(accuracy="No")], [], {}, [E, F], id="Yes and No"),
+        pytest.param([row(accuracy=""), row()], [], {}, [E, E], id="Yes and nothing"),
+        pytest.param([row(), row()], [FAIL], {}, [F, F], id="two rows, output says FAIL"),
+        *(
+            pytest.param([row(gpu=gpu)], [PASS], {}, [E], id=f"GPU time {gpu!r}")
+            for gpu in ("nan", "", "skipped", "-1e-5", "0", "0.0 us", "inf", "1e999", "1.5.2")
+        ),
+        pytest.param([row(accuracy="", gpu="")], [], {}, [E], id="neither accuracy nor time"),
+        *(
+            pytest.param([row(distance=text)], [PASS], {}, [F], id=f"Cos_Dist {text}")
+            for text in ("nan", "NaN", "inf", "-inf")
+        ),
+        pytest.param([row(distance="")], [PASS], {}, [P], id="no Cos_Dist"),
+        pytest.param([row(device=" ")], [PASS], {}, [E], id="no device"),
     ],
 )
 def test_statuses(
@@ -122,9 +173,29 @@ def test_statuses(
     assert [record.status for record in records] == statuses
     assert len({record.record_id for record in records}) == len(records)
     assert all(r.error is not None or r.status in (P, F, Status.UNVERIFIED) for r in records)
-    assert bool(heard) == (rows == ["op,1,2"])
+    assert bool(heard) == any(not line.startswith("op,2") for line in rows)
     merged = merge(records, tmp_path / "statistics")
-    assert sum(report.appended for report in merged) == int(P in statuses)
+    assert sum(report.appended for report in merged) == int(statuses == [P])
+
+
+def test_a_row_of_our_own_front_door_on_a_cpu(tmp_path: Path) -> None:
+    """It leaves the GPU's cells empty there; any other row without a GPU time is an error."""
+    path = tmp_path / "result.csv"
+    cells = row(device="Intel Xeon").split(",")
+    cells[11] = cells[12] = cells[16] = cells[17] = ""
+    path.write_text(
+        f"{','.join([*ESTABLISHED, *EXTRA])}\n{','.join([*cells, '', '1', '', 'aa'])}\n"
+    )
+    [record] = established_records(job(), path, [])
+    assert (record.status, record.device and record.device.kind) == (P, "cpu")
+    path.write_text(f"{','.join(ESTABLISHED)}\n{','.join(cells)}\n")
+    assert [r.status for r in established_records(job(), path, [])] == [E]
+
+
+def test_a_row_that_is_not_utf_8_is_taken(tmp_path: Path) -> None:
+    path = write(tmp_path, row())
+    path.write_bytes(path.read_bytes().replace(b"(16 512)", b"\xd6\xd0"))
+    assert [r.status for r in established_records(job(), path, [])] == [P]
 
 
 def test_an_exception_keeps_its_traceback(tmp_path: Path) -> None:
@@ -162,7 +233,7 @@ def ids(*values: int | None) -> list[str | None]:
         pytest.param(
             [row("(8 512)"), row("(8 512)"), row("(8 512)")],
             [],
-            [P, P, P],
+            [E, E, E],
             ids(None, None, None),
             id="the shape says nothing",
         ),
@@ -170,8 +241,64 @@ def ids(*values: int | None) -> list[str | None]:
             [row("(16 32)"), row("(32 32)"), row("(64 32)")],
             [],
             [P, P, P],
-            ids(None, 32, None),
-            id="the shape says it of one",
+            ids(16, 32, 64),
+            id="the shape says it of one, so of the others",
+        ),
+        pytest.param(
+            [row("(16 32)"), row("(32 16)"), row("(64 9)")],
+            [],
+            [E, E, P],
+            ids(None, None, 64),
+            id="two that may be either",
+        ),
+        pytest.param(
+            [row("(16 1)"), row("(16 1)"), row("(64 1)")],
+            [],
+            [E, E, P, E],
+            ids(16, 16, 64, 32),
+            id="two of one, none of another",
+        ),
+        pytest.param(
+            [row("(16 1)"), row("(32 1)"), row("(64 1)"), row("(64 1)", "No")],
+            [],
+            [P, P, E, F],
+            ids(16, 32, 64, 64),
+            id="Yes and No of one",
+        ),
+        pytest.param(
+            [row("(16 1)"), row("(32 1)"), row("(64 1)"), row("(8 1)")],
+            [],
+            [P, P, P, E],
+            ids(16, 32, 64, None),
+            id="one too many",
+        ),
+        pytest.param(
+            [row("(16 1)"), row("(32 1)"), row("(64 1)")],
+            [FAIL],
+            [P, P, P, F],
+            ids(16, 32, 64, None),
+            id="all say Yes, output says FAIL",
+        ),
+        pytest.param(
+            [row("(16 1)"), row("(32 1)"), row("(64 1)", "No")],
+            [FAIL, PASS, FAIL],
+            [P, P, F, F],
+            ids(16, 32, 64, None),
+            id="one says No, output FAIL twice",
+        ),
+        pytest.param(
+            [row("(16 1)"), row("(32 1)"), row("(64 1)", "No")],
+            [FAIL, FATAL],
+            [P, P, F],
+            ids(16, 32, 64),
+            id="one says No, so does the output",
+        ),
+        pytest.param(
+            [row("(16 1)"), row("(32 1)")],
+            [FAIL, FAIL],
+            [P, P, F, F],
+            ids(16, 32, 64, None),
+            id="one without a row, FAIL twice",
         ),
         pytest.param([row("(16 1)")], [], [P, E, E], ids(16, 32, 64), id="rows are missing"),
         pytest.param(
@@ -202,6 +329,21 @@ def test_sweeps(
     assert [record.status for record in records] == statuses
     assert [record.case_id for record in records] == cases
     assert len({record.record_id for record in records}) == len(records)
+    merged = merge(records, tmp_path / "statistics")
+    # What names no case, and what has a case twice, leaves nothing to go by.
+    blocked = {r.case_id for r in records if r.status in (F, E)}
+    good = [r for r in records if r.status is P and not blocked & {None, r.case_id}]
+    assert sum(report.appended for report in merged) == len(good)
+
+
+def test_a_killed_sweep_leaves_no_row(tmp_path: Path) -> None:
+    rows = write(tmp_path, row("(16 1)"), row("(32 1)"))
+    records = established_records(job(SWEEP, None, 9), rows, [FAIL])
+    assert [(r.status, r.case_id) for r in records] == list(
+        zip([P, P, F, E], ids(16, 32, 64, None), strict=True)
+    )
+    assert records[-1].error is not None and "SIGKILL" in records[-1].error.message
+    assert all(not report.appended for report in merge(records, tmp_path / "statistics"))
 
 
 def test_rows_of_real_runs(real_csv: Path, tmp_path: Path) -> None:
@@ -210,10 +352,14 @@ def test_rows_of_real_runs(real_csv: Path, tmp_path: Path) -> None:
     records = []
     for line in table.lines:
         config = {"dtype": line.cells[6] or "float16"}
-        work = Job(line.cells[0], f"job-{line.cells[0]}", config, 0)
-        records += established_records(work, real_csv, [])
+        work = replace(job(config), op=line.cells[0], job=f"job-{line.cells[0]}")
+        assert line.raw is not None
+        header = real_csv.read_text().splitlines()[0]
+        path = tmp_path / "one.csv"
+        path.write_text(f"{header}\n{line.raw}", newline="")
+        records += established_records(work, path, [])
     assert {record.status for record in records} == {P}
-    [report] = merge(records, tmp_path)
+    [report] = merge(records, tmp_path / "statistics")
     assert report.appended == len(table.lines)
     merged = {line.cells[0]: line.cells for line in DeviceTable.read(report.path).lines}
     overwritten = {10}  # the CPU's noise, by the GPU's

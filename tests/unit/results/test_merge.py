@@ -17,7 +17,7 @@ from orchestrator.errors import MxfleetError, TreeError
 from orchestrator.records import Record
 from orchestrator.results.case_name import case_names
 from orchestrator.results.device_csv import ESTABLISHED, EXTRA, Column
-from orchestrator.results.merge import MergeReport, Mode, Withheld, merge
+from orchestrator.results.merge import MergeReport, Mode, UnmergedError, Withheld, merge
 from orchestrator.results.rows import row_of
 from orchestrator.results.store import load_records
 
@@ -217,6 +217,77 @@ def test_a_row_of_unknown_case_never_replaces_a_known_one(
     assert counts(report) == (0, 0, 0, 1)
 
 
+@pytest.mark.parametrize("status", ["FAILED", "ERROR", "TIMEOUT"])
+@pytest.mark.parametrize("device", [None, {"kind": "maca", "name": "C500"}])
+def test_what_names_no_case_withholds_all_of_its_operator(
+    make_record: MakeRecord, tmp_path: Path, status: str, device: dict[str, Any] | None
+) -> None:
+    """Also on a target that says to have passed: which of its cases it was cannot be told."""
+    sweep = [sweep_record(make_record, number) for number in (1, 2, 3)]
+    bad = make_record(status=status, case_id=None, device=device, verification=None, timers={})
+    [report] = merge([*sweep, bad, make_record(op="softmax")], tmp_path)
+    assert report.event().withheld == (f"rms_norm on h1: {status}",)
+    assert [row["op_name"] for row in rows(tmp_path)] == ["softmax"]
+
+
+def test_a_csv_that_is_wrong_keeps_nothing_out_of_the_others(
+    make_record: MakeRecord, tmp_path: Path
+) -> None:
+    names = ["MetaX C500", "NVIDIA H200", "A" * 400, "B" * 400, "NVIDIA H100"]
+    records = [make_record(device={"kind": "maca", "name": name}) for name in names]
+    (tmp_path / C500).write_text("not,ours\n")
+    (tmp_path / "mcoplib_ops_performance_H100.csv").mkdir()
+    with pytest.raises(UnmergedError) as caught:
+        merge([*records, make_record(run="run-2")], tmp_path)
+    assert caught.value.code == 2
+    assert f"{C500}:1" in str(caught.value) and "H100.csv" in str(caught.value)
+    written = [report.path for report in caught.value.reports if report.appended == 1]
+    assert len(written) == len(set(written)) == 3
+    assert all(path.is_file() and len(path.name) <= 100 for path in written)
+    assert tmp_path / "mcoplib_ops_performance_H200.csv" in written
+    assert (tmp_path / C500).read_text() == "not,ours\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "GPU Time (sec)",
+        "op_name",
+        "Samples",
+        "gpu time (SEC)",
+        " op_name\t",
+        "GPU  Time (sec)",
+        "case_id",
+        "Repeats",
+        "GPU Median (sec)",
+    ],
+)
+def test_a_summary_never_takes_the_name_of_a_column(
+    make_record: MakeRecord, tmp_path: Path, name: str
+) -> None:
+    heard: list[str] = []
+    record = make_record(summaries={"Shape": "(1)", name: "9", "Bits": 8})
+    merge([record], tmp_path, report=heard.append)
+    assert heard == [
+        f"rms_norm: its summary {name!r} is named like a column that is there; left out"
+    ]
+    header, cells = csv.reader((tmp_path / C500).open(newline=""))
+    assert header == [*ESTABLISHED, *EXTRA, "Bits"]
+    assert "9" not in cells
+
+
+def test_columns_of_hostile_names_are_the_same_each_time(
+    make_record: MakeRecord, tmp_path: Path
+) -> None:
+    names = [" a  b ", "a\nb", "\x1b[2J", "\u202ex", "\x9b", "\u2028", "", " "]
+    record = make_record(summaries=dict.fromkeys(names, "v"))
+    merge([record], tmp_path)
+    header = next(csv.reader((tmp_path / C500).open(newline="")))
+    assert header[22:] == ["a b", "\\x1b[2J", "\\u202ex", "\\x9b"]
+    merge([make_record(case_id="bb", summaries=record.summaries)], tmp_path)
+    assert next(csv.reader((tmp_path / C500).open(newline=""))) == header
+
+
 BAD = {"target": "h2", "verification": {"passed": False}}
 
 
@@ -229,6 +300,7 @@ BAD = {"target": "h2", "verification": {"passed": False}}
         pytest.param({**BAD, "status": "ERROR", "device": None}, "ERROR", id="no device known"),
         pytest.param({**BAD, "status": "ERROR", "case_id": None}, "ERROR", id="no case known"),
         pytest.param({**BAD, "status": "PASSED"}, "FAILED", id="says PASSED, did not verify"),
+        pytest.param({"target": "h2", "timers": {}}, "ERROR", id="says PASSED, no time"),
     ],
 )
 def test_a_case_that_failed_anywhere_is_withheld(
@@ -254,11 +326,6 @@ def test_a_case_that_failed_anywhere_is_withheld(
         ),
         pytest.param({**BAD, "status": "FAILED", "op": "softmax"}, None, id="another operator"),
         pytest.param({**BAD, "status": "FAILED", "case_id": "bb"}, None, id="another case"),
-        pytest.param(
-            {**BAD, "status": "ERROR", "case_id": None, "target": "h1"},
-            None,
-            id="unknown case on a target that passed this one",
-        ),
         pytest.param(
             {"status": "ERROR", "case_id": None, "target": "h1", "attempt": 0},
             [],
@@ -401,7 +468,7 @@ def test_hostile_text_cannot_break_a_csv(make_record: MakeRecord, tmp_path: Path
     ]
     merge(records, tmp_path)
     before = snapshot(tmp_path)
-    written = [shape.replace("\ud800", "?").replace("\0", "\\x00") for shape in shapes]
+    written = ['a,b\\r\n"c"', "\\x00\\x1b[2J", "?", "é\\u202e", *shapes[4:]]
     assert [row["Shape"] for row in rows(tmp_path)] == written
     assert counts(merge(records, tmp_path)[0]) == (0, len(shapes), 0, 0)
     assert snapshot(tmp_path) == before

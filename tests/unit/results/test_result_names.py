@@ -67,6 +67,14 @@ def test_models(kind: str, name: str, model: str) -> None:
     assert csv_name(model) == f"mcoplib_ops_performance_{model}.csv"
 
 
+def test_long_models_have_names_of_their_own() -> None:
+    models = ["A" * length for length in (71, 72, 73, 74, 400)]
+    names = {csv_name(model) for model in models}
+    assert len(names) == len(models)
+    assert max(map(len, names)) == 100
+    assert csv_name(models[1]) == f"mcoplib_ops_performance_{models[1]}.csv"
+
+
 @pytest.mark.usefixtures("harness")
 @pytest.mark.parametrize(("kind", "name", "model"), DEVICES)
 def test_the_harness_names_models_the_same(kind: str, name: str, model: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from orchestrator.execute.job import Attempt
 from orchestrator.inventory.model import Host, Target
 from orchestrator.plan.jobs import PlannedJob
 from orchestrator.records import Status
+from orchestrator.results.merge import merge
+from orchestrator.suites.markers import scan
 from orchestrator.workflows.interpret import Verdict, interpret
 
 OURS = Target("h:c", Host("h"), container="c")
@@ -31,14 +34,23 @@ HEADER = (
 ROW = 'op,0,NVIDIA H200,Yes,1.0e-7,op,float16,"(4 4)",84,1e-5,1%,1e-6,1%,1e9,1e9,10%,100,2e-6'
 
 
+GOOD: dict[str, Any] = {
+    "device": {"kind": "cuda", "name": "NVIDIA H200"},
+    "verification": {"passed": True, "metrics": {"one_minus_cosine": 1e-7}},
+    "timers": {"cold_gpu": {"mean": 1e-5, "median": 1e-5}},
+}
+
+
 def record(status: str = "PASSED", op: str = "op", **more: Any) -> str:
     return json.dumps(
         {
             "schema": "mxfleet-result/1",
-            "record_id": f"{status}{op}{sorted(more)}",
+            "record_id": f"{status}{op}{sorted(more.items(), key=str)}",
             "suite": "mcoplib",
             "op": op,
             "status": status,
+            **GOOD,
+            **({"verification": None} if status == "UNVERIFIED" else {}),
             **more,
         }
     )
@@ -63,7 +75,7 @@ def attempt(
 ) -> Attempt:
     spec = {"timeout": 60.0, "silence": 5.0}
     made = Attempt(PlannedJob(target, "op", "job-1", spec, 2), tmp_path / "op.log")
-    made.log.write_text(log)
+    made.markers = scan(log.splitlines())
     made.outcome, made.error, made.last_words, made.started = outcome, error, last_words, started
     if lines is not None or text is not None:
         made.records = tmp_path / "records.jsonl"
@@ -209,21 +221,116 @@ def test_attempts_without_an_end(tmp_path: Path, started: bool, message: str) ->
     assert verdict.message == message
 
 
+STRANGE = [
+    (record()[:40], ":3:"),
+    ("not json", ":3:"),
+    (record(op="another"), "a record of another operator"),
+    ("\0\0\0", ":3:"),
+    ("{}", ":3:"),
+    (record(status="SPLENDID"), ":3:"),
+    ("\x0b", ":3:"),
+    (record(case_id="aa"), "a record_id that an earlier record has"),
+    (record(case_id="aa", summaries={"a": 1}), "a second record of one case"),
+    (
+        record(case_id="bb", device={"kind": "cpu", "name": "Fake"}, timers={"cpu": {"mean": 1}}),
+        "a record of another device",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "problem"), STRANGE)
+@pytest.mark.parametrize("status", [s.value for s in Status])
+def test_lines_that_are_no_records_of_the_job_speak_against_it(
+    tmp_path: Path, line: str, problem: str, status: str
+) -> None:
+    lines = [record(case_id="aa"), record(status, case_id="cc"), line]
+    verdict = judge(attempt(tmp_path, lines=lines, outcome=outcome()))
+    assert verdict.code == ExitCode.FAILED
+    assert verdict.status is (Status.FAILED if status == "FAILED" else Status.ERROR)
+    assert verdict.message is not None and problem in verdict.message
+    errors = [r for r in verdict.records if r.status is Status.ERROR and r.case_id is None]
+    assert len(errors) == 1 and errors[0].error is not None
+    assert problem in errors[0].error.message
+    assert all(not report.appended for report in merge(verdict.records, tmp_path / "statistics"))
+
+
+def test_many_strange_lines_are_one_short_message(tmp_path: Path) -> None:
+    verdict = judge(attempt(tmp_path, text="x\n" * 20_000 + record() + "\n", outcome=outcome()))
+    assert verdict.message is not None and len(verdict.message) < 2000
+    assert "and 19997 more" in verdict.message
+
+
+def test_blank_lines_are_nothing(tmp_path: Path) -> None:
+    verdict = judge(attempt(tmp_path, text=f"\n{record()}\r\n\n", outcome=outcome()))
+    assert (verdict.status, verdict.code) == (Status.PASSED, ExitCode.OK)
+
+
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("ended", "records"),
     [
-        (record() + "\n" + record()[:40], ":2:"),
-        ("not json\n" + record() + "\n", ":1:"),
-        (record() + "\n" + record(op="another") + "\n", "a record of another operator"),
-        ("\0\0\0\n", ":1:"),
-        ("{}\n", ":1:"),
-        (record(status="SPLENDID") + "\n", ":1:"),
+        ({"exit_code": None, "signal": 9}, ["PASSED"]),
+        ({"exit_code": None, "signal": 9}, ["PASSED", "FAILED"]),
+        ({"exit_code": None, "signal": 9}, ["PASSED", "ERROR"]),
+        ({"exit_code": 0, "signal": 9}, ["PASSED"]),
+        ({"exit_code": None}, ["PASSED"]),
+        ({"exit_code": 1}, ["PASSED", "UNAVAILABLE"]),
+        ({"exit_code": 3}, ["PASSED"]),
+        ({"exit_code": 2}, ["PASSED", "FAILED"]),
+        ({"ended": "timeout", "exit_code": None}, ["PASSED", "TIMEOUT"]),
+        ({"output_lost": "no space"}, ["PASSED"]),
     ],
 )
-def test_records_that_cannot_be_read_do_not_pass(tmp_path: Path, text: str, problem: str) -> None:
-    verdict = judge(attempt(tmp_path, text=text, outcome=outcome()))
-    assert (verdict.status, verdict.code) == (Status.ERROR, ExitCode.FAILED)
-    assert verdict.message is not None and problem in verdict.message
+def test_an_end_that_no_record_explains_speaks_against_all(
+    tmp_path: Path, ended: dict[str, Any], records: list[str]
+) -> None:
+    lines = [record(status, case_id=f"{at:02x}") for at, status in enumerate(records)]
+    verdict = judge(attempt(tmp_path, lines=lines, outcome=outcome(**ended)))
+    assert len(verdict.records) == len(records) + 1
+    assert verdict.code != ExitCode.OK
+    assert all(not report.appended for report in merge(verdict.records, tmp_path / "statistics"))
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [(1, "FAILED"), (1, "ERROR"), (1, "NOT_RUN"), (3, "UNAVAILABLE"), (4, "TIMEOUT")],
+)
+def test_an_end_that_a_record_explains_leaves_the_other_cases(
+    tmp_path: Path, code: int, status: str
+) -> None:
+    lines = [record(case_id="aa"), record(status, case_id="bb")]
+    verdict = judge(attempt(tmp_path, lines=lines, outcome=outcome(exit_code=code)))
+    assert len(verdict.records) == 2
+    assert sum(r.appended for r in merge(verdict.records, tmp_path / "statistics")) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "code"),
+    [
+        ({"timers": {}}, "ERROR", 1),
+        ({"timers": {"cold_gpu": {"mean": -1}}}, "ERROR", 1),
+        ({"device": None}, "ERROR", 1),
+        ({"verification": {"passed": False}}, "FAILED", 1),
+        ({"verification": None}, "UNVERIFIED", 0),
+    ],
+)
+def test_a_pass_needs_what_a_pass_is(
+    tmp_path: Path, changes: dict[str, Any], status: str, code: int
+) -> None:
+    verdict = judge(attempt(tmp_path, lines=[record(**changes)], outcome=outcome()))
+    assert (verdict.status, verdict.code) == (Status(status), ExitCode(code))
+    assert [r.status for r in verdict.records] == [Status(status)]
+    assert verdict.message
+
+
+def test_two_jobs_never_give_one_record_id(tmp_path: Path) -> None:
+    """A front door that always writes the same id loses nothing, and gains nothing when pulled."""
+    found = []
+    for job in ("job-1", "job-2", "job-1"):
+        made = attempt(tmp_path, lines=[record(), record()], outcome=outcome())
+        made.job = replace(made.job, job=job)
+        found.append([r.record_id for r in judge(made).records])
+    assert found[0] == found[2]
+    assert len({*found[0], *found[1]}) == 6
 
 
 def test_a_stand_in_is_the_same_each_time(tmp_path: Path) -> None:
@@ -258,6 +365,11 @@ SCRIPTS: list[tuple[str, list[str] | None, str, dict[str, Any], str, int]] = [
     ),
     ("traceback", None, "Traceback (most recent call last):\n", {"exit_code": 1}, "ERROR", 1),
     ("crash", None, "", {"exit_code": None, "signal": 11}, "ERROR", 1),
+    ("row and crash", [ROW], VERIFIED, {"exit_code": None, "signal": 11}, "ERROR", 1),
+    ("row and kill", [ROW], VERIFIED, {"exit_code": None, "signal": 9}, "ERROR", 1),
+    ("row and exit 3", [ROW], VERIFIED, {"exit_code": 3}, "ERROR", 1),
+    ("no time", [ROW.replace("1e-6", "nan")], VERIFIED, {}, "ERROR", 1),
+    ("Yes and FAIL", [ROW], "[VERIFY] op -> FAIL\n", {}, "FAILED", 1),
     ("time limit", None, VERIFIED, {"ended": "timeout", "exit_code": None}, "TIMEOUT", 4),
     ("lost", None, "", {"ended": "lost", "exit_code": None}, "NOT_RUN", 3),
 ]
@@ -278,3 +390,5 @@ def test_established_scripts(
     assert all(found.tree is None for found in verdict.records)
     if status == "PASSED":
         assert verdict.message is None
+    merged = merge(verdict.records, tmp_path / "statistics")
+    assert sum(report.appended for report in merged) == int(status == "PASSED")

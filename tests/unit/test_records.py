@@ -1,0 +1,103 @@
+"""A record's own content decides what it may call itself."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from orchestrator.records import Record, Status, judged, parse_line
+
+GOOD: dict[str, Any] = {
+    "schema": "mxfleet-result/1",
+    "record_id": "1",
+    "suite": "mcoplib",
+    "op": "op",
+    "status": "PASSED",
+    "device": {"kind": "cuda", "name": "NVIDIA H200"},
+    "verification": {"passed": True, "metrics": {"one_minus_cosine": 1e-7, "norm_ratio": None}},
+    "timers": {"cold_gpu": {"mean": 1e-5, "median": 1e-5}, "cpu": {"mean": 2e-5}},
+}
+CPU = {"kind": "cpu", "name": "Xeon"}
+NAN, INF = math.nan, math.inf
+
+
+def metrics(value: float) -> dict[str, Any]:
+    return {"verification": {"passed": True, "metrics": {"one_minus_cosine": value}}}
+
+
+def cold(**values: Any) -> dict[str, Any]:
+    return {"timers": {"cold_gpu": values}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({}, "PASSED"),
+        ({"device": CPU, "timers": {"cpu": {"mean": 1e-5}}}, "PASSED"),
+        ({"device": CPU, "timers": {"cpu": {"mean": 1e-5}, "cold_gpu": {}}}, "PASSED"),
+        (cold(median=1e-5), "PASSED"),
+        ({"verification": {"passed": True}}, "PASSED"),
+        # not verified
+        ({"verification": {"passed": False}}, "FAILED"),
+        ({"verification": {"passed": False}, "timers": {}}, "FAILED"),
+        ({"verification": None}, "UNVERIFIED"),
+        (metrics(NAN), "FAILED"),
+        (metrics(INF), "FAILED"),
+        (metrics(-INF), "FAILED"),
+        # not measured
+        ({"timers": {}}, "ERROR"),
+        ({"timers": {"cpu": {"mean": 1e-5}}}, "ERROR"),  # a GPU's time is what counts there
+        ({"timers": {"batch_gpu": {"mean": 1e-5}}}, "ERROR"),
+        ({"device": CPU, "timers": {}}, "ERROR"),
+        ({"device": CPU, "timers": {"cpu": {}}}, "ERROR"),
+        ({"device": CPU, "timers": {"cpu": {"mean": 0.0}}}, "ERROR"),
+        (cold(), "ERROR"),
+        (cold(samples=100, noise=0.1), "ERROR"),
+        (cold(mean=0.0), "ERROR"),
+        (cold(mean=-1e-5), "ERROR"),
+        (cold(mean=NAN), "ERROR"),
+        (cold(mean=INF), "ERROR"),
+        (cold(mean=NAN, median=1e-5), "ERROR"),
+        (cold(mean=1e-5, median=-5.0), "ERROR"),
+        (cold(mean=1e-5, max=INF), "ERROR"),
+        ({"timers": {**GOOD["timers"], "cpu": {"mean": -1.0}}}, "ERROR"),
+        ({"timers": {**GOOD["timers"], "batch_gpu": {"mean": NAN}}}, "ERROR"),
+        ({"verification": None, "timers": {}}, "ERROR"),
+        # on nothing
+        ({"device": None}, "ERROR"),
+        ({"device": {"kind": "cuda", "name": " "}}, "ERROR"),
+        # what says itself that it did not pass
+        ({"status": "UNVERIFIED", "verification": None}, "UNVERIFIED"),
+        ({"status": "UNVERIFIED"}, "UNVERIFIED"),
+        ({"status": "UNVERIFIED", "verification": {"passed": False}}, "FAILED"),
+        ({"status": "UNVERIFIED", "verification": None, "timers": {}}, "ERROR"),
+        ({"status": "UNAVAILABLE", "timers": {}, "device": None}, "UNAVAILABLE"),
+        ({"status": "TIMEOUT"}, "TIMEOUT"),
+    ],
+)
+def test_what_a_record_may_call_itself(changes: dict[str, Any], status: str) -> None:
+    record = parse_line(json.dumps({**GOOD, **changes}))
+    found = judged(record)
+    assert found.status is Status(status)
+    if found.status is not record.status:
+        assert found.error is not None and found.error.type == status and found.error.message
+    else:
+        assert found == record
+    assert judged(found) == found
+    again = parse_line(found.to_line())
+    assert judged(again).status is found.status
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+def test_a_line_is_json_for_everybody(value: float) -> None:
+    record = Record.model_validate({**GOOD, **cold(mean=value), "power": [{"mean": value}]})
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    json.loads(record.to_line(), parse_constant=refuse)
+    mean = parse_line(record.to_line()).timers.cold_gpu
+    assert mean is not None and repr(mean.mean) == repr(value)
