@@ -204,7 +204,8 @@ def test_the_child_ends_whatever_flushing_does(spoil: str, then: str) -> None:
         cwd=BENCHMARK,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        # Unbuffered, C's own stdio would have nothing left to bring out.
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": ""},
         timeout=120,
     )
     assert done.stdout == "from C\n[{'a': 1}]\n", done
