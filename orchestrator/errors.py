@@ -90,6 +90,10 @@ class UnusableError(TargetError):
     """The host answers but cannot do the work: container, env script, python, torch, disk."""
 
 
+class NoTreeError(UnusableError):
+    """The pushed tree is not there, or not as it was pushed: pushed again, the job can run."""
+
+
 class ProtocolError(TargetError):
     """What came over the pipe is not what our agent says."""
 

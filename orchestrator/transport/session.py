@@ -13,7 +13,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from orchestrator.errors import LinkLostError, MxfleetError, ProtocolError, TreeError, UnusableError
+from orchestrator.errors import (
+    LinkLostError,
+    MxfleetError,
+    NoTreeError,
+    ProtocolError,
+    TreeError,
+    UnusableError,
+)
 from orchestrator.transport import bootstrap
 from orchestrator.transport.agent import wire
 from orchestrator.transport.base import Connection, Pipe
@@ -203,6 +210,8 @@ class AgentSession:
         kind, text, hint = message.get("kind"), str(message.get("message")), message.get("hint")
         if kind == "tree":
             return TreeError(text, where=self.name, hint=hint)
+        if kind == "no_tree":
+            return NoTreeError(text, where=self.name, hint=hint)
         if kind in ("protocol", "internal"):
             return ProtocolError(f"the agent failed: {text}", where=self.name, hint=hint)
         return UnusableError(text, where=self.name, hint=hint)

@@ -17,6 +17,7 @@ MODULES = (
     "spool",
     "shell",
     "shadow",
+    "jobfolder",
     "jobs",
     "fetch",
     "facts",

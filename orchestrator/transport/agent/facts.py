@@ -17,7 +17,7 @@ from typing import Any, Dict, List
 
 from .files import AgentError, disk_of
 from .proc import end_tree, release, spawn
-from .shell import refusal, shell_command
+from .shell import Told, refusal, shell_command
 
 PROBE_SECONDS = 90.0
 
@@ -112,10 +112,11 @@ def _known_user() -> bool:
 
 def _ask_python(spec: Dict[str, Any], cwd: str) -> Dict[str, Any]:
     folder = tempfile.mkdtemp(prefix="mxfleet-facts-")
+    told = Told()
     try:
         cookie = os.path.basename(folder)
         asked = dict(spec, job=cookie, argv=["-c", PROBE])
-        words, env = shell_command(asked, cwd, folder)
+        words, env = shell_command(asked, cwd, folder, told)
         said = os.path.join(folder, "output")
         # A file: what the env script leaves running may hold a pipe open for good.
         with open(said, "wb") as stream:
@@ -127,6 +128,7 @@ def _ask_python(spec: Dict[str, Any], cwd: str) -> Dict[str, Any]:
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
+                pass_fds=(told.child_end,),
             )
         try:
             child.wait(PROBE_SECONDS)
@@ -139,10 +141,11 @@ def _ask_python(spec: Dict[str, Any], cwd: str) -> Dict[str, Any]:
             release(child, cookie)
         with open(said, "rb") as stream:
             output = stream.read().decode("utf-8", "replace")
-        refused = refusal(folder, asked, cwd)
+        refused = refusal(told.words(), asked, cwd)
         if refused is not None:
             raise refused
     finally:
+        told.close()
         shutil.rmtree(folder, ignore_errors=True)
     answer = output.rpartition("\nmxfleet-facts:")[2].split("\n")[0]
     try:

@@ -6,7 +6,7 @@ import time
 from typing import Any, Callable, Dict, List
 
 from .files import open_regular, remove_quietly
-from .jobs import JOB_NAME, job_folder
+from .jobfolder import JOB_NAME, job_folder
 from .wire import CHUNK
 
 RESULT_FILES = ("records.jsonl", "result.csv")
@@ -70,7 +70,10 @@ def collect_jobs(store: str) -> int:
     found = []
     for name in os.listdir(root) if os.path.isdir(root) else ():
         if JOB_NAME.match(name):
-            found.append((os.path.getmtime(os.path.join(root, name)), name))
+            try:
+                found.append((os.lstat(os.path.join(root, name)).st_mtime, name))
+            except FileNotFoundError:
+                pass  # another agent collects as well
     gone = 0
     for changed, name in sorted(found, reverse=True)[KEEP_JOBS:]:
         if time.time() - changed > KEEP_JOB_DAYS * 86400.0:

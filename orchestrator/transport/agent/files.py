@@ -2,8 +2,10 @@
 
 import binascii
 import errno
+import grp
 import hashlib
 import os
+import pwd
 import shutil
 import stat
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
@@ -209,7 +211,9 @@ def private_store(path: Optional[str], in_container: bool, make: bool = True) ->
     With ``make`` false one that is not there is left so: a question changes nothing.
 
     The default lies in the login's home, in a container in its /tmp. A folder that somebody else
-    owns is refused: whoever owns it could swap what we run.
+    owns or can write to is refused: they could swap what we run. A group may write to it only if
+    it is the user's private one, which has the user's name and no other member (where that is the
+    custom, the umask lets it write).
     """
     if path is None:
         base = "/tmp" if in_container else os.path.expanduser("~")
@@ -235,11 +239,29 @@ def private_store(path: Optional[str], in_container: bool, make: bool = True) ->
             "the store %s belongs to another user or is writable for everybody" % path,
             "set `store` in the inventory to a folder of your own",
         )
+    if mode & stat.S_IWGRP and not _is_private_group(os.stat(path).st_gid):
+        raise AgentError(
+            "permission",
+            "the store %s is writable for a group" % path,
+            "chmod g-w it, or set `store` in the inventory to a folder of your own",
+        )
     if not os.access(path, os.W_OK | os.X_OK):
         raise AgentError(
             "permission", "the store %s cannot be written" % path, "set `store` in the inventory"
         )
     return os.path.realpath(path)
+
+
+def _is_private_group(gid: int) -> bool:
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return (
+        gid == user.pw_gid
+        and group.gr_name == user.pw_name
+        and not set(group.gr_mem) - {user.pw_name}
+    )
 
 
 def walk_files(root: str) -> Iterator[str]:

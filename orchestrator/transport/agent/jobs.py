@@ -1,14 +1,10 @@
 """Run one command of a job: its output, its limits, and a clean end.
 
-The job's folder is ``<store>/jobs/<job>/``: ``spec.json`` (what was asked), ``output`` (the
-spool), what the command writes (``result.csv``, ``records.jsonl``), ``left`` (what it wrote into
-its tree instead), ``shadow`` (a private checkout) and ``status.json`` (how it ended). It stays on
-the target until it is collected, so that nothing is lost with a connection.
+The job's folder (see ``jobfolder``) stays on the target until it is collected, so that nothing is
+lost with a connection.
 """
 
-import json
 import os
-import re
 import selectors
 import subprocess
 import sys
@@ -16,33 +12,18 @@ import threading
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
-from .files import (
-    AgentError,
-    check_relative,
-    disk_of,
-    explain_os_error,
-    make_folders,
-    remove_quietly,
-    write_whole,
-)
+from .files import AgentError, check_relative, disk_of, explain_os_error, remove_quietly
+from .jobfolder import JobFolder
 from .proc import KEEP, end_tree, members, reap, release, spawn
 from .shadow import make_shadow
-from .shell import refusal, shell_command
+from .shell import Told, refusal, shell_command
 from .spool import Spool
 from .sync import lock_checkout
 from .trees import TreeStore, verify_tree
 from .wire import CHUNK
 
-JOB_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,180}$")
 STRAY_OUTPUT_SECONDS = 1.0
 WAITING_CHUNKS = 64  # as much as a pipe can hold; who goes on writing is not waited for
-
-
-def job_folder(store: str, job: str) -> str:
-    """The folder of a job."""
-    if not JOB_NAME.match(job):
-        raise AgentError("protocol", "not a job's name: %r" % job)
-    return os.path.join(store, "jobs", job)
 
 
 class Job(object):
@@ -51,7 +32,8 @@ class Job(object):
     def __init__(self, spec: Dict[str, Any], store: str) -> None:
         self.spec = spec
         self.store = store
-        self.folder = job_folder(store, spec["job"])
+        self._place = JobFolder(store, spec)
+        self.folder = self._place.path
         self.stop_reason: Optional[str] = None
         self.finished = threading.Event()  # nothing of it runs any more, its status is on disk
         self._tree_lock: Optional[int] = None
@@ -64,16 +46,22 @@ class Job(object):
 
     def run(self, started: Callable[[str], None], data: Callable[[bytes], None]) -> Dict[str, Any]:
         """Run the job. ``started`` gets its folder, ``data`` parts of the spool as they come."""
+        forget = True
         try:
-            self._make_folder()
+            self._place.make()
             try:
                 outcome, sender = self._run(started, data)
             except AgentError as error:
+                if error.kind == "no_tree":
+                    remove_quietly(self.folder)  # pushed again, the same job can be asked for
+                    raise
                 # Whoever asks later hears the same.
                 why = error.message + ("; " + error.hint if error.hint else "")
-                self._write_status({"ended": "refused", "message": why, "exit_code": None})
+                self._place.write_status({"ended": "refused", "message": why, "exit_code": None})
                 raise
+            forget = not outcome["unkillable"]
         finally:
+            self._place.close(forget)
             self.finished.set()
             for lock in (self._tree_lock, self._checkout_lock):
                 if lock is not None:
@@ -82,56 +70,51 @@ class Job(object):
         sender.join()
         return outcome
 
-    def _make_folder(self) -> None:
-        try:
-            make_folders(os.path.dirname(self.folder))
-            os.mkdir(self.folder)
-        except FileExistsError:
-            raise AgentError("protocol", "the job %s was started before" % self.spec["job"])
-        except OSError as error:
-            raise explain_os_error(error, "making the job's folder")
-        try:
-            os.chmod(self.folder, 0o755)
-            write_whole(
-                os.path.join(self.folder, "spec.json"), json.dumps(self.spec).encode("ascii")
-            )
-        except OSError as error:
-            remove_quietly(self.folder)
-            raise explain_os_error(error, "making the job's folder")
-
     def _run(
         self, started: Callable[[str], None], data: Callable[[bytes], None]
     ) -> "tuple[Dict[str, Any], threading.Thread]":
         began = time.monotonic()
+        told = Told()
         try:
             cwd = self._prepare()
-            spool = Spool(os.path.join(self.folder, "output"))
+            output = os.path.join(self.folder, "output")
+            spool = Spool(output)
             try:
-                words, env = shell_command(self.spec, cwd, self.folder)
+                words, env = shell_command(self.spec, cwd, self.folder, told)
                 parts = spool.follow()
                 sender = threading.Thread(target=self._send, args=(parts, data), daemon=True)
                 started(self.folder)
                 sender.start()
-                outcome = self._supervise(words, env, cwd, spool)
+                outcome = self._supervise(words, env, cwd, spool, told)
+                damaged = self._place.mend()
+                spool.keep_as(output)
             finally:
                 spool.close()
-            refused = refusal(self.folder, self.spec, cwd)
+            refused = refusal(told.words(), self.spec, cwd)
             if refused is not None and outcome["ended"] == "exited":
                 sender.join()  # the output that explains it comes before the error
                 raise refused
             outcome["seconds"] = time.monotonic() - began
             outcome["disk_free"] = disk_of(self.store)["free"]
+            if damaged is not None:
+                outcome["damaged"] = damaged
             if spool.failed is not None:
                 full = explain_os_error(spool.failed, "keeping the output")
                 outcome["output_lost"] = "%s; %s" % (full.message, full.hint)
             if self._tree_lock is not None:
                 left = os.path.join(self.folder, "left")
+                if os.path.lexists(left):
+                    os.rename(left, left + ".of-the-job")
                 trees = TreeStore(self.store)
-                outcome["left"] = trees.move_extra(self.spec["tree"], self._tree_lock, left)
-            self._write_status(outcome)
+                changed, outcome["left"] = trees.settle(self.spec["tree"], self._tree_lock, left)
+                if changed is not None:
+                    outcome["tree_changed"] = changed
+            self._place.write_status(outcome)
             return outcome, sender
         except OSError as error:
             raise explain_os_error(error, "running the job")
+        finally:
+            told.close()
 
     def _prepare(self) -> str:
         """Lock what the job runs in and return its working folder."""
@@ -162,7 +145,7 @@ class Job(object):
         return make_shadow(outside, workdir, self.spec.get("copied") or (), overlay)
 
     def _supervise(
-        self, words: List[str], env: Dict[str, str], cwd: str, spool: Spool
+        self, words: List[str], env: Dict[str, str], cwd: str, spool: Spool, told: Told
     ) -> Dict[str, Any]:
         cookie = self.spec["job"]
         child = spawn(
@@ -173,6 +156,7 @@ class Job(object):
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            pass_fds=(told.child_end,),
         )
         try:
             ended = self._drain(child, spool)
@@ -279,12 +263,3 @@ class Job(object):
         except OSError as error:
             # The link is gone; the spool keeps everything and the lease decides on the job.
             sys.stderr.write("mxfleet-agent: cannot send output: %s\n" % error)
-
-    def _write_status(self, outcome: Dict[str, Any]) -> None:
-        path = os.path.join(self.folder, "status.json")
-        try:
-            if os.path.isdir(path) and not os.path.islink(path):
-                remove_quietly(path)  # the job made it; anything else is replaced
-            write_whole(path, json.dumps(outcome).encode("ascii"))
-        except OSError as error:
-            outcome["status_lost"] = str(error)

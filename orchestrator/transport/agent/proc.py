@@ -97,26 +97,38 @@ _RUNNING: Set[str] = set()
 _SPAWN = threading.Lock()
 
 
-def members(cookie: str, session: Optional[int]) -> List[Process]:
+def members(cookie: str, session: int) -> List[Process]:
     """The processes of a job that are not gone: by cookie, by session, and all their descendants.
 
     While no other tree runs here, orphans that became our children are of this one, whatever they
     did to their environment. Zombies count: they hold their pid until someone reaps them.
     """
-    everything = processes()
     me = os.getpid()
-    alone = set(_RUNNING) <= {cookie}
+    with _SPAWN:  # a child that is just being started is not in KEEP yet
+        everything = processes()
+        alone = set(_RUNNING) <= {cookie}
+        ours = {
+            p.pid
+            for p in everything.values()
+            if p.session == session or (alone and p.parent == me and p.pid not in KEEP)
+        }
+    return _with_descendants(everything, ours | _carrying(everything, cookie))
+
+
+def carriers(cookie: str) -> List[Process]:
+    """The processes that carry a cookie, and all their descendants: a job of a dead agent."""
+    everything = processes()
+    return _with_descendants(everything, _carrying(everything, cookie))
+
+
+def _carrying(everything: Dict[int, Process], cookie: str) -> Set[int]:
     needle = ("\0%s=%s\0" % (COOKIE, cookie)).encode("utf-8", "surrogateescape")
-    ours: Set[int] = {
-        p.pid
-        for p in everything.values()
-        if p.pid != me
-        and (
-            (session is not None and p.session == session)
-            or (alone and p.parent == me and p.pid not in KEEP)
-            or _has_cookie(p.pid, needle)
-        )
-    }
+    return {pid for pid in everything if _has_cookie(pid, needle)}
+
+
+def _with_descendants(everything: Dict[int, Process], ours: Set[int]) -> List[Process]:
+    me = os.getpid()
+    ours.discard(me)
     grown = True
     while grown:
         more = {p.pid for p in everything.values() if p.parent in ours and p.pid not in ours}
@@ -184,16 +196,25 @@ def end_tree(
     ``child`` is the tree's first process; ``meanwhile`` runs again and again. Returns what is
     still there: processes in uninterruptible sleep, or not ours to kill.
     """
-    started = time.monotonic()
-    known: Set[int] = set()
-    signal_all(members(cookie, child.pid), signal.SIGTERM)
-    # A stopped process acts on TERM only once it is continued.
-    signal_all(members(cookie, child.pid), signal.SIGCONT)
-    while True:
+
+    def find() -> List[Process]:
         child.poll()  # as a zombie it would hide the others from ``reap``
         reap()
         meanwhile()
-        left = members(cookie, child.pid)
+        return members(cookie, child.pid)
+
+    return end_found(find, grace, limit)
+
+
+def end_found(find: Callable[[], List[Process]], grace: float, limit: float) -> List[Process]:
+    """The same for the processes that ``find`` gives, which is asked again and again."""
+    started = time.monotonic()
+    known: Set[int] = set()
+    signal_all(find(), signal.SIGTERM)
+    # A stopped process acts on TERM only once it is continued.
+    signal_all(find(), signal.SIGCONT)
+    while True:
+        left = find()
         if not left:
             return []
         elapsed = time.monotonic() - started

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, BinaryIO, Callable, Dict, List, Optional
+from typing import Any, BinaryIO, Callable, Dict, List, Optional, Set
 
 from . import facts as facts_of
 from . import fetch, sync
@@ -24,7 +24,8 @@ from .files import (
     private_store,
 )
 from .guard import guard
-from .jobs import Job, job_folder
+from .jobfolder import job_folder, sweep
+from .jobs import Job
 from .proc import become_subreaper, reap
 from .trees import TreeStore
 from .wire import (
@@ -71,8 +72,13 @@ class Request(object):
 class Agent(object):
     """Serves one pipe."""
 
-    def __init__(self, stream: BinaryIO, output: BinaryIO) -> None:
+    def __init__(
+        self, stream: BinaryIO, output: BinaryIO, reassure: Callable[[float], None]
+    ) -> None:
         self._stream = stream
+        self._reassure = reassure
+        self._swept: Set[str] = set()
+        self._sweeping = threading.Lock()
         self._writer = FrameWriter(file_writer(output))
         self._requests: Dict[int, Request] = {}
         self._jobs: Dict[str, Job] = {}
@@ -106,6 +112,7 @@ class Agent(object):
         self._writer.json(0, {"type": "hello", "version": VERSION, "pid": os.getpid()})
         threading.Thread(target=self._beat, daemon=True).start()
         threading.Thread(target=self._watch, daemon=True).start()
+        threading.Thread(target=self._live, daemon=True).start()
         try:
             while True:
                 frame = read_frame(self._read)
@@ -148,6 +155,12 @@ class Agent(object):
             if time.monotonic() - self._heard > self._lease:
                 self.end("lost")
             reap()
+
+    def _live(self) -> None:
+        """Signs of life to the guardian, until the last moment."""
+        while True:
+            self._reassure(self._lease)
+            time.sleep(min(0.5, beat(self._lease)))
 
     def end(self, reason: str) -> None:
         """End all jobs and the process; whoever comes second waits for the first."""
@@ -203,7 +216,13 @@ class Agent(object):
             pass  # the main loop sees the end of the pipe as well
 
     def _store(self, request: Request, make: bool = True) -> str:
-        return private_store(request.args.get("store"), self._in_container, make)
+        store = private_store(request.args.get("store"), self._in_container, make)
+        if make:
+            with self._sweeping:
+                if store not in self._swept:
+                    self._swept.add(store)
+                    sweep(store)
+        return store
 
     def _facts(self, request: Request) -> Dict[str, Any]:
         return facts_of.gather(request.args, self._store(request))
@@ -285,14 +304,14 @@ class Agent(object):
 def main(stream: BinaryIO) -> None:
     """Serve the pipe on ``stream`` and standard output."""
     os.umask(0o022)
-    guard()
+    reassure = guard()
     # Not SIG_IGN, which jobs would inherit.
     signal.signal(signal.SIGHUP, lambda *_: None)
     # Frames have standard output to themselves, whatever else may print.
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     become_subreaper()
-    agent = Agent(stream, output)
+    agent = Agent(stream, output, reassure)
     signal.signal(
         signal.SIGTERM, lambda *_: threading.Thread(target=agent.end, args=("stopped",)).start()
     )

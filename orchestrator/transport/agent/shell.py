@@ -1,7 +1,7 @@
 """The shell between a job and its command: env script, search paths, python, then the command.
 
-The command's words arrive as words: nothing in them is read by a shell. What went wrong before
-the command could start is told through marker files in the job's folder.
+The command's words arrive as words: nothing in them is read by a shell. How far it got, the shell
+tells on a pipe that it closes before the command starts, which so cannot take it back.
 """
 
 import os
@@ -17,10 +17,11 @@ JOB_MARK = "@JOB@"  # stands for the job's folder in a command's words
 # folders. Settings are appended after it, as the established command line does; the target's own
 # variables come last and win. Builtins are asked for by name: a script may define functions.
 SHELL = r"""
-__mxfleet_env=$1 __mxfleet_python=$2; shift 2; __mxfleet_command=("$@"); set --
+__mxfleet_told=$1 __mxfleet_env=$2 __mxfleet_python=$3; shift 3; __mxfleet_command=("$@"); set --
 __mxfleet_cwd=$PWD
 if [ -n "$MXFLEET_ENV_SCRIPT" ]; then
-  source "$MXFLEET_ENV_SCRIPT" || { echo "env_script $?" >"$MXFLEET_JOB/refused"; exit 97; }
+  source "$MXFLEET_ENV_SCRIPT" ||
+    { builtin echo "env_script $?" >&"$__mxfleet_told"; builtin exit 97; }
 fi
 [ -z "$MXFLEET_PATH" ] || builtin export PATH="$PATH:$MXFLEET_PATH"
 [ -z "$MXFLEET_LD_LIBRARY_PATH" ] ||
@@ -28,13 +29,35 @@ fi
 builtin unset MXFLEET_ENV_SCRIPT MXFLEET_PATH MXFLEET_LD_LIBRARY_PATH
 builtin cd -- "$__mxfleet_cwd"
 builtin type -P -- "$__mxfleet_python" >/dev/null ||
-  { echo python >"$MXFLEET_JOB/refused"; exit 97; }
-: >"$MXFLEET_JOB/started"
-exec "$__mxfleet_env" "${__mxfleet_command[@]}"
+  { builtin echo python >&"$__mxfleet_told"; builtin exit 97; }
+builtin echo started >&"$__mxfleet_told"
+builtin exec "$__mxfleet_env" "${__mxfleet_command[@]}" {__mxfleet_told}>&-
 """
 
 
-def shell_command(spec: Dict[str, Any], cwd: str, folder: str) -> Tuple[List[str], Dict[str, str]]:
+class Told(object):
+    """The pipe on which the shell tells how far it got; the child has to inherit ``child_end``."""
+
+    def __init__(self) -> None:
+        self._end, self.child_end = os.pipe()
+        # What an env script leaves running may hold the other end for good.
+        os.set_blocking(self._end, False)
+
+    def words(self) -> List[str]:
+        """What was told, once the shell or the command has ended."""
+        try:
+            return os.read(self._end, 4096).decode("ascii", "replace").split()
+        except BlockingIOError:
+            return []
+
+    def close(self) -> None:
+        os.close(self._end)
+        os.close(self.child_end)
+
+
+def shell_command(
+    spec: Dict[str, Any], cwd: str, folder: str, told: Told
+) -> Tuple[List[str], Dict[str, str]]:
     """The argument vector and environment that run ``spec`` (python, argv, env, path, ...)."""
     search = os.environ.get("PATH", os.defpath) + ":/bin:/usr/bin"
     bash, env_program = shutil.which("bash", path=search), shutil.which("env", path=search)
@@ -61,7 +84,8 @@ def shell_command(spec: Dict[str, Any], cwd: str, folder: str) -> Tuple[List[str
             "PYTHONDONTWRITEBYTECODE": "1",
         }
     )
-    words = [bash, "--noprofile", "--norc", "-c", SHELL, "mxfleet", env_program, spec["python"]]
+    words = [bash, "--noprofile", "--norc", "-c", SHELL, "mxfleet", str(told.child_end)]
+    words += [env_program, spec["python"]]
     words += ["%s=%s" % item for item in sorted(extra.items())]
     # The controller does not know where the job's folder will be.
     argv = [word.replace(JOB_MARK, folder) for word in spec["argv"]]
@@ -80,13 +104,8 @@ def env_script_of(spec: Dict[str, Any], cwd: str) -> str:
     return os.path.normpath(os.path.join(os.path.realpath(cwd), script)) if script else ""
 
 
-def refusal(folder: str, spec: Dict[str, Any], cwd: str) -> Optional[AgentError]:
-    """Why the shell did not get as far as the command; None when it did."""
-    try:
-        with open(os.path.join(folder, "refused")) as stream:
-            why = stream.read().split()
-    except OSError:
-        why = []
+def refusal(why: List[str], spec: Dict[str, Any], cwd: str) -> Optional[AgentError]:
+    """Why the shell did not get as far as the command, from what it told; None when it did."""
     script = env_script_of(spec, cwd)
     if why[:1] == ["python"]:
         return AgentError(
@@ -98,7 +117,7 @@ def refusal(folder: str, spec: Dict[str, Any], cwd: str) -> Optional[AgentError]
     if why[:1] == ["env_script"]:
         text = "the env script %s ended with status %s" % (script, why[1])
         return AgentError("env_script", text, hint)
-    if not os.path.exists(os.path.join(folder, "started")):
+    if why[:1] != ["started"]:
         text = "the env script %s ended the shell before the command" % script
         return AgentError("env_script", text, hint)
     return None

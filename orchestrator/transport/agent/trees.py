@@ -3,6 +3,8 @@
 A tree is received into a folder beside its place, every file is checked against the manifest,
 and one rename makes it visible. Content that another tree in the store already has is copied from
 there instead of sent. A job holds a shared lock on its tree; collecting takes it exclusively.
+Files are writable as they were pushed, since what a job may do should not depend on whether it is
+root; whether it changed any is seen before and after it.
 """
 
 import errno
@@ -21,6 +23,7 @@ from .files import (
     entries_from_json,
     explain_os_error,
     make_folders,
+    open_regular,
     portable,
     remove_quietly,
     sha256_of,
@@ -51,7 +54,7 @@ def _row(entry: Entry) -> List[object]:
 def read_manifest(folder: str) -> Optional[List[Entry]]:
     """The manifest of a tree in the store, None where there is none to be read."""
     try:
-        with open(os.path.join(folder, MANIFEST), "rb") as stream:
+        with os.fdopen(open_regular(folder, MANIFEST), "rb") as stream:
             return entries_from_json(json.loads(stream.read().decode("ascii")))
     except (OSError, ValueError, TypeError, AgentError):
         return None
@@ -61,20 +64,27 @@ def verify_tree(folder: str, name: str) -> None:
     """Raise unless ``folder`` holds exactly the files that its name stands for."""
     entries = read_manifest(folder)
     if entries is None or tree_hash(entries) != name:
-        raise AgentError("damaged", "the tree %s has no valid manifest" % folder, "push again")
-    for entry in entries:
-        path = os.path.join(folder, entry.path)
-        if not _is_as_pushed(path, entry):
-            raise AgentError(
-                "damaged", "%s differs from what was pushed" % path, "push again to repair the tree"
-            )
+        raise AgentError("no_tree", "the tree %s has no valid manifest" % folder, "push again")
+    changed = _first_changed(folder, entries)
+    if changed is not None:
+        raise AgentError(
+            "no_tree", "%s differs from what was pushed" % changed, "push again to repair the tree"
+        )
     extra = _extra(folder, entries)
     if extra:
         raise AgentError(
-            "damaged",
+            "no_tree",
             "the tree %s holds a file that was not pushed: %s" % (folder, extra[0]),
             "push again to repair the tree",
         )
+
+
+def _first_changed(folder: str, entries: Sequence[Entry]) -> Optional[str]:
+    for entry in entries:
+        path = os.path.join(folder, entry.path)
+        if not _is_as_pushed(path, entry):
+            return path
+    return None
 
 
 def _is_as_pushed(path: str, entry: Entry) -> bool:
@@ -145,23 +155,30 @@ class TreeStore(object):
             return None
         return handle
 
-    def move_extra(self, name: str, lock: int, to: str) -> List[str]:
-        """Move what jobs left in a tree to the folder ``to``, so that the next one can run.
+    def settle(self, name: str, lock: int, to: str) -> Tuple[Optional[str], List[str]]:
+        """After a job: see what it did to its tree, and make the next one find it as pushed.
 
-        ``lock`` is the caller's; the last job in the tree does it. Returns what was moved.
+        ``lock`` is the caller's; the last job in the tree moves what jobs left there to the folder
+        ``to``, and a tree with a changed file away altogether. Returns the first path that
+        changed (None: as it should be), and what was moved.
         """
+        folder = self.folder(name)
+        entries = read_manifest(folder)
+        if entries is None or tree_hash(entries) != name:
+            entries = None
+        changed = _first_changed(folder, entries) if entries else os.path.join(folder, MANIFEST)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            return []
-        folder = self.folder(name)
-        entries = read_manifest(folder)
-        extra = _extra(folder, entries) if entries is not None else []
+            return changed, []
+        extra = _extra(folder, entries) if entries else []
         for path in extra:
             target = os.path.join(to, path)
             make_folders(os.path.dirname(target))
             os.rename(os.path.join(folder, path), target)
-        return extra
+        if changed is not None:
+            self._discard(folder)
+        return changed, extra
 
     def missing(self, entries: Sequence[Entry]) -> List[int]:
         """Indices of the entries whose content has to be sent."""
@@ -263,7 +280,8 @@ class TreeStore(object):
     @staticmethod
     def _same_size(path: str, size: int) -> bool:
         try:
-            return os.path.getsize(path) == size
+            there = os.lstat(path)
+            return stat.S_ISREG(there.st_mode) and there.st_size == size
         except OSError:
             return False
 

@@ -11,7 +11,7 @@ import pytest
 from agent_kit import SPAWN, Agents, Jobs, Ran, receive, until
 
 from orchestrator.transport.agent.spool import SpoolParser
-from orchestrator.transport.session import AgentSession
+from orchestrator.transport.session import AgentSession, Request
 
 # Every way to get away that we know of; each leaves a process that carries the mark.
 ESCAPES = {
@@ -144,6 +144,13 @@ def start_everything(session: AgentSession, jobs: Jobs) -> tuple[int, int]:
     request = session.request(
         "run", **jobs.spec(f"{SPAWN}\n{tree}\nprint(os.getppid(), flush=True)\ntime.sleep(600)")
     )
+    agent, guardian = pids_of(request)
+    assert len(jobs.living()) >= 5
+    return agent, guardian
+
+
+def pids_of(request: Request) -> tuple[int, int]:
+    """The agent's and the guardian's pid, from a job that prints its parent's."""
     parser, seen = SpoolParser(), b""
     while b"\n" not in seen:
         item = request.next(20)
@@ -151,9 +158,7 @@ def start_everything(session: AgentSession, jobs: Jobs) -> tuple[int, int]:
         if isinstance(item, bytes):
             seen += b"".join(piece for _, piece in parser.feed(item))
     agent = int(seen)
-    guardian = int(Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1])
-    assert len(jobs.living()) >= 5
-    return agent, guardian
+    return agent, int(Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @pytest.mark.parametrize(
@@ -184,6 +189,72 @@ def test_nothing_is_left(agents: Agents, jobs: Jobs, end: str) -> None:
     until(lambda: not jobs.living(), "all processes gone", 10.0)
     for pid in (agent, guardian):
         until(lambda pid=pid: not _is_agent(pid), "the agent is gone", 10.0)
+
+
+def test_the_next_agent_ends_what_two_kills_left(agents: Agents, jobs: Jobs) -> None:
+    """Agent and guardian are killed at once; what lives on in a session of its own is found."""
+    spec = jobs.spec(
+        f"{SPAWN}\nsleeper(start_new_session=True)\nprint(os.getppid(), flush=True)\n"
+        "time.sleep(600)",
+        name="orphaned",
+    )
+    agent, guardian = pids_of(agents.start().request("run", **spec))
+    alive = agents.start()
+    other = alive.request("run", **{**spec, "job": "in-use"})
+    pids_of(other)
+    os.kill(guardian, signal.SIGSTOP)  # so that neither sees the other go
+    os.kill(agent, signal.SIGKILL)
+    os.kill(guardian, signal.SIGKILL)
+    until(lambda: not _is_agent(agent) and not _is_agent(guardian), "both are gone")
+    assert len(jobs.living()) == 2  # one is left behind, the other is looked after
+    session = agents.start()
+    assert jobs.status(session, "orphaned")["state"] == "unfinished"
+    assert len(jobs.living()) == 2  # a question ends nothing
+    assert jobs.run(session, "print(1)", name="next").text == "1\n"
+    assert len(jobs.living()) == 1
+    assert jobs.status(session, "orphaned")["outcome"]["ended"] == "lost"
+    assert [path.name for path in (jobs.store / "running").iterdir()] == ["in-use"]
+    alive.call("stop", job="in-use")
+    assert other.result()["outcome"]["ended"] == "stopped"
+    assert list((jobs.store / "running").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "left"),
+    [
+        ('{"boot": "another", "pids": "pid:[1]"}', ["orphaned"]),  # for the agents over there
+        ("", []),  # the disk was full
+    ],
+)
+def test_a_record_of_another_machine_is_left(
+    session: AgentSession, jobs: Jobs, found: str, left: list[str]
+) -> None:
+    (jobs.store / "running").mkdir(parents=True)
+    (jobs.store / "running" / "orphaned").write_text(found)
+    jobs.run(session, "")
+    assert [path.name for path in (jobs.store / "running").iterdir()] == left
+
+
+def test_a_frozen_agent_loses_its_job(agents: Agents, jobs: Jobs) -> None:
+    """It cannot end the job when its lease is over; nobody else would."""
+    session = agents.start(lease=1.0)
+    agent, _ = start_everything(session, jobs)
+    os.kill(agent, signal.SIGSTOP)
+    until(lambda: not jobs.living(), "all processes gone", 20.0)
+    until(lambda: not _is_agent(agent), "the agent is gone", 10.0)
+
+
+def test_a_stop_shorter_than_the_lease_harms_nothing(agents: Agents, jobs: Jobs) -> None:
+    session = agents.start(lease=4.0)
+    spec = jobs.spec(f"{SPAWN}\nprint(os.getppid(), flush=True)\ntime.sleep(3)\nprint('well')")
+    request = session.request("run", **spec)
+    agent, guardian = pids_of(request)
+    for pid in (agent, guardian):
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(1.5)
+    for pid in (guardian, agent):
+        os.kill(pid, signal.SIGCONT)
+    assert request.result()["outcome"]["exit_code"] == 0
 
 
 def _is_agent(pid: int) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from agent_kit import Jobs, receive
 
 from orchestrator.transport.agent import fetch
+from orchestrator.transport.agent.files import AgentError, private_store
 from orchestrator.transport.agent.spool import DAMAGED, Spool, SpoolParser
 from orchestrator.transport.session import AgentSession
 
@@ -99,3 +102,78 @@ def test_a_damaged_spool_comes_whole(tmp_path: Path, size: int) -> None:
     assert b"".join(piece for stream, piece in pieces if stream == 2) == (
         DAMAGED + b"\x09 no chunk" * 9
     )
+
+
+# What a job does to its whole folder, and what is said of it.
+RUDE = {
+    "removed": ("shutil.rmtree(folder)", "its job folder is gone"),
+    "its parent too": ("shutil.rmtree(os.path.dirname(folder))", "its job folder is gone"),
+    "the whole store": (
+        "shutil.rmtree(os.path.dirname(os.path.dirname(folder)))",
+        "its job folder is gone",
+    ),
+    "a link": (
+        "shutil.rmtree(folder); os.symlink('/tmp', folder)",
+        "its job folder was replaced",
+    ),
+    "a file": ("shutil.rmtree(folder); open(folder, 'w')", "its job folder was replaced"),
+    "moved": ("os.rename(folder, folder + '.b'); os.mkdir(folder)", "its job folder was replaced"),
+    "locked": ("os.chmod(folder, 0)", None),
+    "left is a file": ("open(folder + '/left', 'w')", None),
+}
+
+
+@pytest.mark.parametrize(("act", "damaged"), RUDE.values(), ids=list(RUDE))
+def test_a_job_that_harms_its_folder_harms_itself_only(
+    session: AgentSession, jobs: Jobs, act: str, damaged: str | None
+) -> None:
+    script = f"import shutil\n{HERE.format(name='result.csv')}\nprint('up')\n{act}\nprint('done')"
+    ran = receive(session, jobs.spec(script, name="rude"))
+    assert (ran.error, ran.outcome["ended"], ran.outcome["exit_code"]) == (None, "exited", 0)
+    assert ran.outcome.get("damaged") == damaged
+    assert ran.text == "up\ndone\n"
+    again = receive(session, {"store": str(jobs.store), "job": "rude"}, op="fetch")
+    assert again.outcome["outcome"] == ran.outcome
+    assert b"".join(piece for _, piece in SpoolParser().feed(again.files["output"])) == (
+        b"up\ndone\n"
+    )
+    assert jobs.run(session, "print(2)", name="next").text == "2\n"
+
+
+def test_what_was_asked_is_for_its_owner_alone(session: AgentSession, jobs: Jobs) -> None:
+    jobs.run(session, "", name="own", env={"TOKEN": "secret"})
+    folder = jobs.store / "jobs" / "own"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "spec.json").stat().st_mode) == 0o600
+    assert list((jobs.store / "running").iterdir()) == []
+
+
+def test_an_env_script_that_keeps_the_pipe_is_not_waited_for(
+    session: AgentSession, jobs: Jobs
+) -> None:
+    script = jobs.env_script("sleep 600 >/dev/null 2>&1 &\n")
+    ran = jobs.run(session, "print(3)", env_script=script)
+    assert (ran.text, ran.outcome["exit_code"]) == ("3\n", 0)
+
+
+@pytest.mark.parametrize(
+    ("mode", "group", "refused"),
+    [
+        (0o755, "foreign", None),
+        (0o775, "foreign", "writable for a group"),
+        (0o757, "own", "writable for everybody"),
+        (0o775, "own", None),
+    ],
+)
+def test_who_may_write_to_the_store(
+    tmp_path: Path, mode: int, group: str, refused: str | None
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("gives a folder to another group")
+    os.chown(tmp_path, -1, 0 if group == "own" else 12345)
+    tmp_path.chmod(mode)
+    if refused is None:
+        assert private_store(str(tmp_path), False) == str(tmp_path)
+        return
+    with pytest.raises(AgentError, match=refused):
+        private_store(str(tmp_path), False)
