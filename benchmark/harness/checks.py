@@ -53,18 +53,20 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(-1)
 
 
-def _kind(tensor: torch.Tensor) -> str:
-    if tensor.dtype.is_complex:
-        return "complex"
-    return "floating-point" if tensor.dtype.is_floating_point else "integer"
+def _comparable(out: torch.dtype, ref: torch.dtype) -> bool:
+    """Whether values of the two say the same: an int8 output may have a reference in float32."""
+    if out.is_complex or ref.is_complex:
+        return out.is_complex and ref.is_complex
+    with_bool = torch.bool in (out, ref)
+    return not (with_bool and (out.is_floating_point or ref.is_floating_point))
 
 
 def compare(out: torch.Tensor, ref: torch.Tensor, threshold: float) -> Comparison:
-    """Compare ``out`` with ``ref`` (equal shapes, any device, widths of one kind of number).
+    """Compare ``out`` with ``ref`` (equal shapes, any device, any real dtypes).
 
     Passes when both are finite, the cosine similarity is at least ``threshold`` and the norms
     agree within 1 %. Two all-zero tensors are equal; one of them all-zero is a failure, and so are
-    empty ones and one kind of number (integer or bool, floating-point, complex) against another.
+    empty ones, complex against real and bool against floating-point.
     Raises ``ValueError`` for a threshold outside (0, 1].
     """
     threshold = float(threshold)
@@ -72,7 +74,7 @@ def compare(out: torch.Tensor, ref: torch.Tensor, threshold: float) -> Compariso
         raise ValueError(f"threshold {threshold} is not in (0, 1]; write the least cosine, 0.99999")
     if out.shape != ref.shape:
         return _refused(f"shape {tuple(out.shape)} where the reference has {tuple(ref.shape)}")
-    if _kind(out) != _kind(ref):
+    if not _comparable(out.dtype, ref.dtype):
         return _refused(
             f"{out.dtype} output against a {ref.dtype} reference; convert with ref.to(out.dtype)"
         )
