@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 from collections.abc import Sequence
 from typing import Any
 
+from harness import markers
 from harness.errors import TreeError
 
 # Lists under these names are one value, never a sweep.
@@ -23,15 +25,25 @@ def names(cases: Sequence[dict[str, Any]]) -> list[str]:
 def expand(config: dict[str, Any], where: str) -> list[dict[str, Any]]:
     """Return one configuration a case, in the order of the keys, the last key fastest.
 
-    Raises ``TreeError`` naming ``where`` when a swept list is empty, for then there is no case.
+    A value that a list names twice is one case, with a warning. Raises ``TreeError`` naming
+    ``where`` when a swept list is empty, for then there is no case.
     """
     swept = [k for k, v in config.items() if isinstance(v, list) and k not in NEVER_SWEPT]
     for key in swept:
         if not config[key]:
             raise TreeError(f"{where}: {key!r} is an empty list, so there is nothing to measure")
+    lists = {key: _once(config[key], key, where) for key in swept}
     cases = []
-    for values in itertools.product(*(config[key] for key in swept)):
+    for values in itertools.product(*lists.values()):
         case = copy.deepcopy(config)
         case.update(zip(swept, copy.deepcopy(values), strict=True))
         cases.append(case)
     return cases
+
+
+def _once(values: list[Any], key: str, where: str) -> list[Any]:
+    # Told apart as JSON: 1, 1.0 and true are different values of a configuration.
+    found = {json.dumps(value, sort_keys=True): value for value in reversed(values)}
+    if len(found) < len(values):
+        markers.warn(f"{where}: {key!r} names a value twice; every case is measured once")
+    return list(reversed(found.values()))

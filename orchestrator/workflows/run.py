@@ -15,7 +15,7 @@ from orchestrator.execute.job import run_job
 from orchestrator.inventory.model import Target
 from orchestrator.plan.jobs import command_line, new_run_id, plan_run
 from orchestrator.records import Record
-from orchestrator.results.merge import merge
+from orchestrator.results.merge import UnmergedError, merge
 from orchestrator.workflows.activity import Activity
 from orchestrator.workflows.collect import Collector
 from orchestrator.workflows.context import Context
@@ -114,12 +114,14 @@ def merge_into(context: Context, records: Sequence[Record], mode: Mode, sink: Si
             mode,
             report=lambda text: sink(Note(text, level="warning")),
         )
+        codes = []
     except MxfleetError as error:
         sink(Note(f"the results are in the run's folder, but: {error}", level="error"))
-        return MergeOutcome(codes=[error.code])
+        reports = error.reports if isinstance(error, UnmergedError) else []
+        codes = [error.code]
     for report in reports:
         sink(report.event())
-    return MergeOutcome(files=[str(report.path) for report in reports])
+    return MergeOutcome(files=[str(report.path) for report in reports], codes=codes)
 
 
 def finish(

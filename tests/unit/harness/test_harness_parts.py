@@ -394,3 +394,10 @@ def test_a_childs_grandchild_does_not_keep_the_parent_waiting() -> None:
 def test_tree_errors_are_not_swallowed() -> None:
     with pytest.raises(TreeError, match="empty list"):
         sweep.expand({"a": []}, "config/x.json")
+
+
+def test_a_value_that_a_sweep_names_twice_is_one_case(capsys: pytest.CaptureFixture[str]) -> None:
+    cases = sweep.expand({"a": [2, 1, 2, 1.0, True], "b": 3}, "config/x.json")
+    assert [case["a"] for case in cases] == [2, 1, 1.0, True]
+    assert [type(case["a"]) for case in cases] == [int, int, float, bool]
+    assert "config/x.json: 'a' names a value twice" in capsys.readouterr().err

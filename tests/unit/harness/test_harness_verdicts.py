@@ -66,9 +66,7 @@ def test_a_threshold_outside_its_range_is_refused(threshold: float) -> None:
         (torch.float64, torch.complex64, False),
     ],
 )
-def test_which_dtypes_are_compared(
-    out: torch.dtype, ref: torch.dtype, passed: bool
-) -> None:
+def test_which_dtypes_are_compared(out: torch.dtype, ref: torch.dtype, passed: bool) -> None:
     result = compare(torch.ones(8).to(out), torch.ones(8).to(ref), 0.999999)
     assert result.passed is passed
     assert passed or f"{out} output against a {ref} reference" in str(result.reason)
