@@ -43,7 +43,9 @@ def expand(config: dict[str, Any], where: str) -> list[dict[str, Any]]:
 
 def _once(values: list[Any], key: str, where: str) -> list[Any]:
     # Told apart as JSON: 1, 1.0 and true are different values of a configuration.
-    found = {json.dumps(value, sort_keys=True): value for value in reversed(values)}
+    found: dict[str, Any] = {}
+    for value in values:
+        found.setdefault(json.dumps(value, sort_keys=True), value)
     if len(found) < len(values):
         markers.warn(f"{where}: {key!r} names a value twice; every case is measured once")
-    return list(reversed(found.values()))
+    return list(found.values())

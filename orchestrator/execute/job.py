@@ -42,6 +42,7 @@ class Attempt:
     markers: Markers = field(default_factory=Markers)  # what its output says of it
     started: bool = False
     files: dict[str, int] = field(default_factory=dict)  # name and size of what came back
+    left_out: dict[str, str] = field(default_factory=dict)  # what did not, and why
 
 
 def _write_all(stream: FileIO, data: bytes) -> None:
@@ -92,19 +93,20 @@ def run_job(session: AgentSession, job: PlannedJob, folder: RunFolder, sink: Sin
     files = _Files(attempt, folder)
     with _open_log(attempt.log) as log:
         output = _Output(job, log, sink)
-        request: Request | None = None
         try:
-            request = session.request("run", **job.spec)
-            result = _receive(
-                request,
-                output.feed,
-                files,
-                lambda message: _on_message(message, attempt, sink),
-            )
+            with session.request("run", **job.spec) as request:
+                result = _receive(
+                    request,
+                    output.feed,
+                    files,
+                    lambda message: _on_message(message, attempt, sink),
+                )
             attempt.outcome = result["outcome"]
         except NotKeptError as error:
             attempt.error = error
-            _give_up(session, request, job.job)
+            # What the job leaves there can be pulled later.
+            with contextlib.suppress(MxfleetError):
+                session.call("stop", job=job.job)
         except MxfleetError as error:
             attempt.error = error
         finally:
@@ -121,14 +123,6 @@ def _open_log(path: Path) -> FileIO:
         raise not_kept(path, error) from None
 
 
-def _give_up(session: AgentSession, request: Request | None, job: str) -> None:
-    """End a job whose output cannot be kept here; what it leaves there can be pulled later."""
-    with contextlib.suppress(MxfleetError):
-        session.request("stop", job=job)
-        if request is not None:
-            request.result()
-
-
 def fetch_job(session: AgentSession, job: PlannedJob, folder: RunFolder) -> Attempt:
     """Take in again what lies of a job on its target: output, records, CSV."""
     attempt = Attempt(job, folder.log(job.target.name, job.op, job.attempt))
@@ -138,12 +132,13 @@ def fetch_job(session: AgentSession, job: PlannedJob, folder: RunFolder) -> Atte
         with _open_log(temporary) as log:
             output = _Output(job, log, lambda event: None)
             files.on_output = output.feed
-            request = session.request("fetch", store=job.spec["store"], job=job.job)
-            try:
-                status = _receive(request, files.data, files, lambda message: None)
-            except NotKeptError:
-                request.result()  # what is not taken would hold up the requests after it
-                raise
+            with session.request("fetch", store=job.spec["store"], job=job.job) as request:
+                status = _receive(
+                    request,
+                    files.data,
+                    files,
+                    lambda message: _on_message(message, attempt, lambda event: None),
+                )
             output.finish(attempt)
         attempt.started = status["state"] != "absent"
         attempt.outcome = status.get("outcome")
@@ -163,6 +158,8 @@ def _on_message(message: dict[str, Any], attempt: Attempt, sink: Sink) -> None:
         attempt.started = True
         job = attempt.job
         sink(JobStarted(job.target.name, job.op, job.job, job.attempt))
+    elif message.get("type") == "left_out":
+        attempt.left_out[str(message["name"])] = str(message["why"])
 
 
 class _Files:

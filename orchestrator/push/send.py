@@ -51,7 +51,7 @@ def push_tree(
     changes = tuple(f"send {tree.entries[index].path}" for index in needed)
     if dry_run:
         return Sent(path, len(needed), size, changes=changes)
-    request = session.request(
+    with session.request(
         "put_tree",
         store=target.store,
         tree=tree.name,
@@ -59,9 +59,9 @@ def push_tree(
         sent=needed,
         keep=KEEP_TREES,
         keep_days=KEEP_TREE_DAYS,
-    )
-    _stream(request, contents(tree, needed))
-    request.result()
+    ) as request:
+        _stream(request, contents(tree, needed))
+        request.result()
     return Sent(path, len(needed), size, changes=changes)
 
 
@@ -116,15 +116,15 @@ def push_in_place(
     size = sum(entry.size for entry in entries)
     if dry_run or not (entries or removed):
         return Sent(workdir, len(entries), size, len(removed), tuple(changes))
-    request = session.request(
+    with session.request(
         "sync",
         workdir=workdir,
         entries=entry_rows(entries),
         delete=removed,
         expected=expected,
-    )
-    _stream(request, chain(contents(part, chosen), [front_door]))
-    request.result()
+    ) as request:
+        _stream(request, chain(contents(part, chosen), [front_door]))
+        request.result()
     return Sent(workdir, len(entries), size, len(removed), tuple(changes))
 
 

@@ -79,7 +79,10 @@ class Request:
             raise self._session.failure()
         if frame.kind == "D":
             return frame.payload
-        message = frame.json()
+        try:
+            message = frame.json()
+        except wire.WireError as error:
+            raise ProtocolError(str(error), where=self._session.name) from None
         if message.get("type") in ("result", "error"):
             self._session.forget(self._number)
         if message.get("type") == "error":

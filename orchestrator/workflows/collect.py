@@ -194,7 +194,7 @@ def _ask_to_stop(fleet: Fleet, job: PlannedJob) -> None:
     session = fleet.sessions().get(job.target.name)
     if session is not None:
         with suppress(TargetError):  # a lost link: its agent ends the job by itself
-            session.request("stop", job=job.job)
+            session.request("stop", job=job.job).drop()
 
 
 def _swept(records: Iterable[Record]) -> dict[str, list[str]]:

@@ -133,6 +133,18 @@ def _early_end(attempt: Attempt) -> tuple[Status, ExitCode, str] | None:
         return Status.NOT_RUN, ExitCode.TARGET, outcome["message"]
     if left:
         return Status.ERROR, ExitCode.FAILED, f"its command ended, not all that it started{more}"
+    if outcome.get("damaged"):
+        return (
+            Status.ERROR,
+            ExitCode.FAILED,
+            f"the job damaged what it ran in: {outcome['damaged']}",
+        )
+    if outcome.get("tree_changed"):
+        text = f"the job changed the tree that it ran in: {outcome['tree_changed']}"
+        return Status.ERROR, ExitCode.FAILED, text
+    if attempt.left_out:
+        what = "; ".join(f"{name}: {why}" for name, why in sorted(attempt.left_out.items()))
+        return Status.ERROR, ExitCode.FAILED, f"what the job left could not be taken in: {what}"
     if outcome.get("output_lost"):
         # Markers, or the reason of a failure, may have been in what was not kept.
         return Status.ERROR, ExitCode.FAILED, outcome["output_lost"]

@@ -8,7 +8,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from orchestrator.errors import ExitCode, InterruptedRun, MxfleetError, TargetError, combine
+from orchestrator.errors import (
+    ExitCode,
+    InterruptedRun,
+    MxfleetError,
+    NoTreeError,
+    TargetError,
+    combine,
+)
 from orchestrator.events import Event, Note, Planned, Sink, Summary
 from orchestrator.execute.folder import NotKeptError, RunFolder
 from orchestrator.execute.job import run_job
@@ -70,6 +77,10 @@ def run(
                 if job.target.name == target.name and collector.begin(job):
                     with sink.doing(f"running {job.op}", target.name):
                         attempt = run_job(session, job, folder, sink)
+                        if isinstance(attempt.error, NoTreeError):
+                            # Another job damaged it, or somebody removed it: not this job's fault.
+                            prepare(session, target, tree, ops, sink)
+                            attempt = run_job(session, job, folder, sink)
                     verdict = collector.take(attempt, checkout).verdict
                     if isinstance(attempt.error, TargetError):
                         raise attempt.error

@@ -15,9 +15,16 @@ import pytest
 
 MXFLEET = Path(sys.executable).with_name("mxfleet")
 OP = "local_digest"
+DAMAGE = {
+    "local_edits": "the job changed the tree that it ran in",
+    "local_removes": "the job damaged what it ran in: its job folder is gone",
+    "local_pipes": "records.jsonl: it is not an ordinary file",
+    "local_links": "records.jsonl: it is a symbolic link",
+}
 SCRIPT = """
-import argparse, hashlib, json, os, time, uuid
-SUPPORTED_OPERATORS = ["local_digest", "local_talks", "local_waits"]
+import argparse, hashlib, json, os, shutil, time, uuid
+SUPPORTED_OPERATORS = ["local_digest", "local_talks", "local_waits",
+                       "local_edits", "local_removes", "local_pipes", "local_links"]
 parser = argparse.ArgumentParser()
 for name in ("--op", "--csv", "--records", "--set"):
     parser.add_argument(name)
@@ -39,6 +46,17 @@ record = {"schema": "mxfleet-result/1", "record_id": uuid.uuid4().hex, "suite": 
           "timers": {"cpu": {"mean": took, "median": took, "samples": 1}}}
 with open(options.records, "a") as stream:
     print(json.dumps(record), file=stream)
+if options.op == "local_edits":
+    with open("config/local_digest.json", "w") as stream:
+        stream.write('{"n": 1}')
+if options.op == "local_removes":
+    shutil.rmtree(os.environ["MXFLEET_JOB"])
+if options.op == "local_pipes":
+    os.unlink(options.records)
+    os.mkfifo(options.records)
+if options.op == "local_links":
+    os.unlink(options.records)
+    os.symlink("/etc/hostname", options.records)
 """
 
 
@@ -48,7 +66,7 @@ def folder(tmp_path: Path) -> Path:
     for name in ("config", "runners"):
         (benchmark / name).mkdir(parents=True)
     (benchmark / "mcoplib_mxbenchmark_ops.py").write_text(SCRIPT)
-    for op in (OP, "local_talks", "local_waits"):
+    for op in (OP, "local_talks", "local_waits", *DAMAGE):
         (benchmark / "config" / f"{op}.json").write_text("{}")
         runner = benchmark / "runners" / f"mcoplib_mxbenchmark_{op}_runners.py"
         runner.write_text("class Runner(OpBenchmarkBase):\n    pass\n")
@@ -269,3 +287,21 @@ def test_without_a_standard_output(folder: Path) -> None:
         ["bash", "-c", f"{MXFLEET} run --op {OP} >&-"], cwd=folder, timeout=60, check=False
     )
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize(("op", "words"), DAMAGE.items())
+def test_a_job_that_does_damage_harms_itself_alone(folder: Path, op: str, words: str) -> None:
+    """It is an ERROR, its row enters no table, and the next operator is measured."""
+    done = mxfleet(folder, "run", "--op", f"{op},{OP}")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert words in " ".join(done.stdout.split())
+    (run,) = (folder / "runs").iterdir()
+    statuses = [json.loads(line)["status"] for line in _lines(run / f"records/here/{op}.jsonl")]
+    assert statuses[-1] == "ERROR"
+    assert [record["status"] for record in _records(folder)] == ["PASSED"]
+    (table,) = (folder / "benchmark" / "statistics").glob("*.csv")
+    assert [line.split(",")[0] for line in _lines(table)[1:]] == [OP]
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
