@@ -15,7 +15,7 @@ from agent_kit import Jobs, receive
 from orchestrator.inventory.model import Host, Target, Timeouts
 from orchestrator.plan.jobs import command_line, new_run_id, plan_run
 from orchestrator.suites.mcoplib import SCRIPT, McoplibSuite
-from orchestrator.transport.agent.jobs import JOB_NAME
+from orchestrator.transport.agent.jobfolder import JOB_NAME
 from orchestrator.transport.session import AgentSession
 
 SUITE = McoplibSuite(Path("/nowhere"))
