@@ -1,4 +1,4 @@
-"""Foreign text made fit for a terminal: harmless, decoded, measured and cut.
+"""Foreign text made fit for a terminal: harmless, measured and cut.
 
 What a job prints is data. An escape sequence, a carriage return or a bidi override in it must not
 move the cursor, set the title or reorder what stands beside it, so such characters are written
@@ -7,7 +7,6 @@ out (``\\x1b``), which also leaves a text that is harmless already as it is.
 
 from __future__ import annotations
 
-import codecs
 import re
 import unicodedata
 
@@ -30,11 +29,6 @@ def _written_out(match: re.Match[str]) -> str:
     if 0xD800 <= code <= 0xDFFF:
         return "\ufffd"
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-
-def utf8_decoder() -> codecs.IncrementalDecoder:
-    """A decoder for output in pieces: U+FFFD for what is not UTF-8, whole characters always."""
-    return codecs.getincrementaldecoder("utf-8")("replace")
 
 
 def display_width(text: str) -> int:

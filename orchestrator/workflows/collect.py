@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ from orchestrator.execute.folder import NotKeptError, RunFolder
 from orchestrator.execute.job import Attempt
 from orchestrator.plan.jobs import Plan, PlannedJob
 from orchestrator.records import Record, Status, parse_line
+from orchestrator.results.case_name import case_names
 from orchestrator.results.model_name import model_name
 from orchestrator.workflows.fleet import Fleet
 from orchestrator.workflows.interpret import Verdict, interpret, is_stand_in, verdict_of
@@ -182,9 +183,9 @@ class Collector:
         """The table: operator by operator, host by host."""
         order = {op: i for i, op in enumerate(dict.fromkeys(job.op for job in self.plan.jobs))}
         finished = sorted(self.done(), key=lambda done: order[done.job.op])
-        swept = _swept(self.records())
+        names = case_names(self.records())
         return [
-            row_of(record, done, swept[record.op])
+            row_of(record, done, names.get(record.record_id) or None)
             for done in finished
             for record in done.verdict.records
         ]
@@ -197,21 +198,8 @@ def _ask_to_stop(fleet: Fleet, job: PlannedJob) -> None:
             session.request("stop", job=job.job).drop()
 
 
-def _swept(records: Iterable[Record]) -> dict[str, list[str]]:
-    """By operator the parameters in which its cases differ."""
-    values: dict[str, dict[str, set[str]]] = {}
-    for record in records:
-        seen = values.setdefault(record.op, {})
-        for name, value in record.parameters.items():
-            seen.setdefault(name, set()).add(repr(value))
-    return {
-        op: [name for name, different in seen.items() if len(different) > 1]
-        for op, seen in values.items()
-    }
-
-
-def row_of(record: Record, done: Done, swept: Sequence[str]) -> Row:
-    """A record as a line of the table; ``swept`` are the parameters that tell its case."""
+def row_of(record: Record, done: Done, case: str | None) -> Row:
+    """A record as a line of the table; ``case`` tells it from its operator's other cases."""
     headline = record.headline
     verification = record.verification
     return Row(
@@ -219,7 +207,7 @@ def row_of(record: Record, done: Done, swept: Sequence[str]) -> Row:
         target=done.job.target.name,
         status=record.status.value,
         case_id=record.case_id,
-        case=_case(record, swept),
+        case=case,
         parameters=record.parameters,
         accuracy=None if verification is None else "Yes" if verification.passed else "No",
         dtype=_text(record.summaries.get("dtype")),
@@ -231,11 +219,6 @@ def row_of(record: Record, done: Done, swept: Sequence[str]) -> Row:
         flags=tuple(record.flags),
         message=_remark(record),
     )
-
-
-def _case(record: Record, swept: Sequence[str]) -> str | None:
-    named = [f"{n}={record.parameters[n]}" for n in swept if n in record.parameters]
-    return " ".join(named) or None
 
 
 def _remark(record: Record) -> str | None:

@@ -140,15 +140,6 @@ def explain_os_error(error: OSError, doing: str) -> AgentError:
     return AgentError("os", "%s failed: %s" % (doing, error))
 
 
-def fsync_folder(path: str) -> None:
-    """Make a rename in ``path`` durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def like_folder(path: str, folder: str) -> None:
     """Give ``path`` the owner and group of ``folder``, as far as we may.
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.show.numbers import counted, duration, elapsed, percent, size
-from orchestrator.show.text import display_width, fold, pad, safe, truncate, utf8_decoder
+from orchestrator.show.text import display_width, fold, pad, safe, truncate
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,6 @@ def test_no_text_can_act(text: str) -> None:
     shown = safe(text)
     assert not any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in shown if c != "\t")
     assert not any(unicodedata.bidirectional(c) in ("RLO", "LRO", "RLI", "PDF") for c in shown)
-
-
-@given(st.binary(max_size=40), st.integers(1, 7))
-def test_decoding_in_pieces_is_decoding_as_a_whole(data: bytes, step: int) -> None:
-    decoder = utf8_decoder()
-    pieces = [decoder.decode(data[at : at + step]) for at in range(0, len(data), step)]
-    assert "".join([*pieces, decoder.decode(b"", True)]) == data.decode("utf-8", "replace")
 
 
 @pytest.mark.parametrize(
