@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from enum import Enum
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,6 +15,13 @@ from orchestrator.cli.common import (
     make_context,
     split_names,
 )
+
+
+class SamplingChoice(str, Enum):
+    """How often and how long a case is measured."""
+
+    adaptive = "adaptive"
+    established = "established"
 
 
 def run(
@@ -32,6 +40,28 @@ def run(
         int | None,
         typer.Option(min=1, metavar="N", help="Samples for this run; no file is changed."),
     ] = None,
+    sampling: Annotated[
+        SamplingChoice | None,
+        typer.Option(
+            help="adaptive (default): several short processes a case; established: one long one."
+        ),
+    ] = None,
+    repeats: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Processes a case; default 5, established 1."),
+    ] = None,
+    case: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="Only the cases of a sweep with this; may be repeated."
+        ),
+    ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict", help="UNVERIFIED exits 6; a device that the config does not name, 3."
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the commands, run nothing.")
     ] = False,
@@ -44,6 +74,7 @@ def run(
     merged into benchmark/statistics/. What is not on a target yet is pushed first.
     """
     from orchestrator.errors import UsageError
+    from orchestrator.suites.measuring import Measuring
     from orchestrator.workflows.run import run as run_workflow
 
     if generate and update:
@@ -51,7 +82,20 @@ def run(
     ops = split_names(op)
     if not ops:
         raise UsageError("--op names no operator", hint="for example: --op torch_rms_norm")
+    cases = tuple(dict.fromkeys(case or ()))
+    for text in cases:
+        key, equals, _ = text.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(
+                f"--case {text!r} is no KEY=VALUE", hint="for example: --case num_tokens=4096"
+            )
     context = make_context(inventory, hosts, output)
-    return run_workflow(
-        context, ops, mode="update" if update else "generate", samples=samples, dry_run=dry_run
+    measuring = Measuring(
+        samples=samples,
+        sampling=sampling.value if sampling else None,
+        repeats=repeats,
+        cases=cases,
+        strict=strict,
     )
+    mode: Literal["update", "generate"] = "update" if update else "generate"
+    return run_workflow(context, ops, mode=mode, measuring=measuring, dry_run=dry_run)

@@ -17,6 +17,7 @@ from typing import Any
 from orchestrator.inventory.model import Target
 from orchestrator.suites import mcoplib
 from orchestrator.suites.mcoplib import McoplibSuite
+from orchestrator.suites.measuring import Measuring
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,12 @@ def plan_run(
     ops: Sequence[str],
     suite: McoplibSuite,
     tree: str,
-    samples: int | None,
+    measuring: Measuring,
 ) -> Plan:
     """Plan every operator on every target, operators in the order given."""
     jobs = [
         PlannedJob(
-            target, op, _job_name(run, target, op), _spec(run, target, op, suite, tree, samples)
+            target, op, _job_name(run, target, op), _spec(run, target, op, suite, tree, measuring)
         )
         for target in targets
         for op in ops
@@ -116,13 +117,13 @@ def _job_name(run: str, target: Target, op: str) -> str:
 
 
 def _spec(
-    run: str, target: Target, op: str, suite: McoplibSuite, tree: str, samples: int | None
+    run: str, target: Target, op: str, suite: McoplibSuite, tree: str, measuring: Measuring
 ) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "job": _job_name(run, target, op),
         "store": target.store,
         "python": target.python,
-        "argv": ["-u", *suite.command(op, samples=samples, established=target.established)],
+        "argv": ["-u", *suite.command(op, measuring=measuring, established=target.established)],
         "env": dict(target.env),
         "env_script": target.env_script,
         "path": list(target.path),
@@ -133,6 +134,7 @@ def _spec(
     if target.workdir is None:
         return {**spec, "tree": tree, "subfolder": mcoplib.SUBFOLDER}
     spec.update(workdir=target.workdir, script=mcoplib.SCRIPT, copied=list(mcoplib.SYNC_FOLDERS))
-    if samples is not None:
-        spec["overlay"] = {"path": f"config/{op}.json", "values": {"samples": samples}}
+    if measuring.samples is not None:
+        values = {"samples": measuring.samples}
+        spec["overlay"] = {"path": f"config/{op}.json", "values": values}
     return spec

@@ -18,6 +18,7 @@ from typing import Any
 
 from orchestrator.errors import TreeError, UsageError
 from orchestrator.suites import whitelist
+from orchestrator.suites.measuring import Measuring
 
 NAME = "mcoplib"
 SCRIPT = "mcoplib_mxbenchmark_ops.py"
@@ -127,18 +128,16 @@ class McoplibSuite:
                 hint=f"derive its class from {BASE_CLASS} of {WRAPPER}",
             )
 
-    def command(self, op: str, *, samples: int | None, established: bool) -> list[str]:
+    def command(self, op: str, *, measuring: Measuring, established: bool) -> list[str]:
         """The script and its arguments for one operator.
 
         The CSV is private to the job, so the script always appends; what the shared one takes in
-        is decided at the merge. Our own front door also writes records and takes ``--set``; an
-        established one has neither.
+        is decided at the merge. Our own front door also writes records and takes ``measuring``; an
+        established one does neither.
         """
         words = [SCRIPT, "--op", op, "--csv", f"{JOB}/result.csv", "--generate"]
         if not established:
-            words += ["--records", f"{JOB}/records.jsonl"]
-            if samples is not None:
-                words += ["--set", f"samples={samples}"]
+            words += ["--records", f"{JOB}/records.jsonl", *measuring.words()]
         return words
 
 

@@ -14,6 +14,7 @@ from orchestrator.errors import (
     MxfleetError,
     NoTreeError,
     TargetError,
+    UsageError,
     combine,
 )
 from orchestrator.events import Event, Note, Planned, Sink, Summary
@@ -23,6 +24,7 @@ from orchestrator.inventory.model import Target
 from orchestrator.plan.jobs import command_line, new_run_id, plan_run
 from orchestrator.records import Record
 from orchestrator.results.merge import UnmergedError, merge
+from orchestrator.suites.measuring import Measuring
 from orchestrator.workflows.activity import Activity
 from orchestrator.workflows.collect import Collector
 from orchestrator.workflows.context import Context
@@ -38,14 +40,19 @@ def run(
     ops: Sequence[str],
     *,
     mode: Mode = "generate",
-    samples: int | None = None,
+    measuring: Measuring | None = None,
     dry_run: bool = False,
 ) -> ExitCode:
-    """Run ``ops`` on the context's targets and merge what they measured by ``mode``'s rules."""
+    """Run ``ops`` on the context's targets and merge what they measured by ``mode``'s rules.
+
+    Raises ``UsageError`` when ``measuring`` asks of a target what it cannot honour.
+    """
     began = time.monotonic()
+    measuring = measuring or Measuring()
+    _check_honoured(context.targets, measuring)
     context.suite.check(_own(context, ops))
     tree = context.tree()
-    plan = plan_run(new_run_id(), context.targets, ops, context.suite, tree.name, samples)
+    plan = plan_run(new_run_id(), context.targets, ops, context.suite, tree.name, measuring)
     if dry_run:
         for job in plan.jobs:
             context.sink(Planned(job.target.name, job.op, command_line(job)))
@@ -59,7 +66,9 @@ def run(
         return ExitCode.OK
     folder = RunFolder.create(context.runs, plan.run)
     recorded = _recorded(context.sink, folder)
-    folder.write_json("plan.json", {**plan.as_dict(), "mode": mode, "samples": samples})
+    folder.write_json(
+        "plan.json", {**plan.as_dict(), "mode": mode, "measuring": measuring.as_dict()}
+    )
     folder.write_json("tree.json", {"tree": tree.name, "files": [list(e) for e in tree.entries]})
     folder.write_bytes(folder.path / "inventory.yaml", context.inventory.path.read_bytes())
     interrupted = False
@@ -98,6 +107,20 @@ def run(
     return finish(
         "run", sink, folder, collector, failures, context.targets, merged, interrupted, began
     )
+
+
+def _check_honoured(targets: Sequence[Target], measuring: Measuring) -> None:
+    """Refuse, before anything starts, what established scripts would silently not do."""
+    beyond = measuring.beyond_established()
+    unable = [target.name for target in targets if target.established]
+    if beyond and unable:
+        raise UsageError(
+            f"{', '.join(beyond)} cannot be honoured by the established scripts on "
+            f"{', '.join(unable)}",
+            hint="leave it out, or leave these targets out with --hosts"
+            if len(unable) < len(targets)
+            else "leave it out, or give the targets no workdir, so that a pushed tree runs",
+        )
 
 
 def _own(context: Context, ops: Sequence[str]) -> list[str]:

@@ -14,6 +14,7 @@ from orchestrator import errors
 from orchestrator.cli.common import split_names
 from orchestrator.cli.main import main
 from orchestrator.errors import ExitCode
+from orchestrator.suites.measuring import Measuring
 
 COMMANDS = ("init", "hosts", "push", "run", "pull")
 # What no --help may wait for.
@@ -80,6 +81,10 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
         (["run", "--op", "x", "--sampels", "3"], "--samples"),
         (["run", "--op", "x", "--samples", "0"], "'--samples'"),
         (["run", "--op", "x", "--samples", "many"], "'--samples'"),
+        (["run", "--op", "x", "--repeats", "0"], "'--repeats'"),
+        (["run", "--op", "x", "--sampling", "often"], "'--sampling'"),
+        (["run", "--op", "x", "--case", "rows"], "--case 'rows' is no KEY=VALUE"),
+        (["run", "--op", "x", "--case", " =8"], "--case ' =8' is no KEY=VALUE"),
         (["run", "--op", "x", "--output", "xml"], "'--output'"),
         (["run", "--op", " , "], "--op names no operator"),
         (["run", "--op", "x", "--generate", "--update"], "exclude each other"),
@@ -187,13 +192,14 @@ def test_run_hands_its_options_on(folder: Path, monkeypatch: pytest.MonkeyPatch)
         return ExitCode.OK
 
     monkeypatch.setattr("orchestrator.workflows.run.run", listen)
+    asked = ["--sampling", "adaptive", "--repeats", "3", "--case", "a=1", "--case", "b= x"]
     assert run("run", "--op", "b,a,b") == 0
-    assert run("run", "--op", "c", "--op", "a") == 0
+    assert run("run", "--op", "c", "--op", "a", *asked, "--strict") == 0
     assert run("run", "--op", "a", "--update", "--samples", "7", "--dry-run") == 0
-    assert [(ops, o["mode"], o["samples"], o["dry_run"]) for ops, o in heard] == [
-        (["b", "a"], "generate", None, False),
-        (["c", "a"], "generate", None, False),
-        (["a"], "update", 7, True),
+    assert [(ops, o["mode"], o["measuring"], o["dry_run"]) for ops, o in heard] == [
+        (["b", "a"], "generate", Measuring(), False),
+        (["c", "a"], "generate", Measuring(None, "adaptive", 3, ("a=1", "b= x"), True), False),
+        (["a"], "update", Measuring(samples=7), True),
     ]
 
 

@@ -15,6 +15,7 @@ from agent_kit import Jobs, receive
 from orchestrator.inventory.model import Host, Target, Timeouts
 from orchestrator.plan.jobs import command_line, new_run_id, plan_run
 from orchestrator.suites.mcoplib import SCRIPT, McoplibSuite
+from orchestrator.suites.measuring import Measuring
 from orchestrator.transport.agent.jobfolder import JOB_NAME
 from orchestrator.transport.session import AgentSession
 
@@ -29,7 +30,7 @@ def target(**more: Any) -> Target:
 
 def test_every_operator_on_every_target() -> None:
     targets = [replace(target(), name=name) for name in ("h1:c", "h2")]
-    plan = plan_run("r", targets, ["b", "a"], SUITE, TREE, None)
+    plan = plan_run("r", targets, ["b", "a"], SUITE, TREE, Measuring())
     assert [(job.target.name, job.op) for job in plan.jobs] == [
         ("h1:c", "b"),
         ("h1:c", "a"),
@@ -47,7 +48,7 @@ def test_job_names(op: str) -> None:
     run = new_run_id()
     names = ("h:c", "h-c", "h c", "\u4e2d", "y" * 300, "-", "")
     targets = [replace(target(), name=name) for name in names]
-    jobs = plan_run(run, targets, [op, f"{op}2"], SUITE, TREE, None).jobs
+    jobs = plan_run(run, targets, [op, f"{op}2"], SUITE, TREE, Measuring()).jobs
     assert all(JOB_NAME.match(job.job) for job in jobs)
     assert len({job.job for job in jobs}) == len(jobs)
     assert all(job.spec["job"] == job.job for job in jobs)
@@ -74,7 +75,7 @@ def test_run_names_sort_and_differ() -> None:
     ],
 )
 def test_specs(more: dict[str, Any], samples: int | None, expected: dict[str, Any]) -> None:
-    spec = plan_run("r", [target(**more)], ["op"], SUITE, TREE, samples).jobs[0].spec
+    spec = plan_run("r", [target(**more)], ["op"], SUITE, TREE, Measuring(samples)).jobs[0].spec
     assert {key: spec[key] for key in expected} == expected
     established = "workdir" in more
     assert ("tree" in spec) is not established
@@ -106,7 +107,7 @@ def test_what_is_printed_is_what_runs(
         path=("/opt/a b/bin", "/opt/$c"),
         ld_library_path=("/opt/l'ib",),
     )
-    job = plan_run("r", [there], ["an op"], SUITE, TREE, None).jobs[0]
+    job = plan_run("r", [there], ["an op"], SUITE, TREE, Measuring()).jobs[0]
     ran = receive(session, job.spec)
     assert ran.error is None
     agent = json.loads(ran.text)
@@ -127,5 +128,5 @@ def test_what_is_printed_is_what_runs(
 
 
 def test_a_private_copy_is_mentioned() -> None:
-    job = plan_run("r", [target(workdir="/w")], ["op"], SUITE, TREE, 7).jobs[0]
+    job = plan_run("r", [target(workdir="/w")], ["op"], SUITE, TREE, Measuring(samples=7)).jobs[0]
     assert command_line(job).endswith("# in a private copy with config/op.json: {'samples': 7}")

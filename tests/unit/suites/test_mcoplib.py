@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator.errors import ExitCode, MxfleetError
 from orchestrator.suites.mcoplib import SCRIPT, McoplibSuite
+from orchestrator.suites.measuring import Measuring
 
 RUNNER = "runners/mcoplib_mxbenchmark_{op}_runners.py"
 GOOD = (
@@ -158,8 +159,9 @@ def test_runners_as_people_write_them(suite: McoplibSuite, source: str) -> None:
 def test_the_command() -> None:
     suite = McoplibSuite(Path("/x"))
     base = [SCRIPT, "--op", "a b", "--csv", "@JOB@/result.csv", "--generate"]
-    assert suite.command("a b", samples=None, established=True) == base
-    assert suite.command("a b", samples=5, established=True) == base
+    asked = Measuring(samples=5, repeats=2)
+    assert suite.command("a b", measuring=Measuring(), established=True) == base
+    assert suite.command("a b", measuring=asked, established=True) == base
     ours = [*base, "--records", "@JOB@/records.jsonl"]
-    assert suite.command("a b", samples=None, established=False) == ours
-    assert suite.command("a b", samples=5, established=False) == [*ours, "--set", "samples=5"]
+    assert suite.command("a b", measuring=Measuring(), established=False) == ours
+    assert suite.command("a b", measuring=asked, established=False) == [*ours, *asked.words()]
