@@ -57,12 +57,50 @@ class Timers(_Part):
     batch_gpu: Timer | None = None
 
 
+class Threshold(_Part):
+    """A limit that an output was held against; one outside the rules should have a reason."""
+
+    threshold: float | None = None
+    reason: str | None = None
+    outside_rules: bool = False
+
+
 class Verification(_Part):
     """The accuracy step: its verdict and its metrics by name (``one_minus_cosine``, ...)."""
 
     passed: bool
     metrics: dict[str, float | None] = Field(default_factory=dict)
     poisoned: bool = False
+    thresholds: list[Threshold] | None = None
+
+
+class Sampling(_Part):
+    """How often a case was measured; ``medians`` has one a process, in seconds."""
+
+    mode: str | None = None
+    criterion: str | None = None
+    repeats: int | None = None
+    medians: list[float] = Field(default_factory=list)
+
+
+class Roofline(_Part):
+    """What was reached of the device's peaks, as fractions; ``bound`` is memory or compute."""
+
+    bandwidth_fraction: float | None = None
+    flops_fraction: float | None = None
+    bound: str | None = None
+    fraction: float | None = None
+    peak_bandwidth: float | None = None
+    peak_flops: float | None = None
+    source: str | None = None
+
+
+class KnownFailure(_Part):
+    """Why a case that did not pass was expected to, and until when (``YYYY-MM-DD``)."""
+
+    reason: str
+    expires: str
+    expired: bool = False
 
 
 class Rates(_Part):
@@ -108,15 +146,18 @@ class Record(_Part):
     timers: Timers = Field(default_factory=Timers)
     repeats: int = 1
     repeat_spread: float | None = None
+    sampling: Sampling | None = None
     bytes_read: int | None = None
     bytes_written: int | None = None
     elements: int | None = None
     flops: int | None = None
     rates: Rates = Field(default_factory=Rates)
+    roofline: Roofline | None = None
     device: Device | None = None
     environment: dict[str, Any] = Field(default_factory=dict)
     engine: str | None = None
     error: Failure | None = None
+    known_failure: KnownFailure | None = None
     started: str | None = None
     duration: float | None = None
     # Added by the controller on arrival.

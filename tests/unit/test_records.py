@@ -101,3 +101,53 @@ def test_a_line_is_json_for_everybody(value: float) -> None:
     json.loads(record.to_line(), parse_constant=refuse)
     mean = parse_line(record.to_line()).timers.cold_gpu
     assert mean is not None and repr(mean.mean) == repr(value)
+
+
+JUDGED_BY: dict[str, Any] = {
+    "repeats": 5,
+    "repeat_spread": 0.004,
+    "sampling": {"mode": "adaptive", "criterion": "entropy", "repeats": 5, "medians": [1e-5] * 5},
+    "roofline": {
+        "bandwidth_fraction": 0.8,
+        "flops_fraction": None,
+        "bound": "memory",
+        "fraction": 0.8,
+        "peak_bandwidth": 4.8e12,
+        "peak_flops": None,
+        "source": "data sheet",
+    },
+    "known_failure": {"reason": "a bug", "expires": "2030-01-01", "expired": False},
+    "verification": {
+        "passed": True,
+        "metrics": {},
+        "poisoned": True,
+        "thresholds": [{"threshold": 0.99, "reason": None, "outside_rules": True}],
+    },
+    "environment": {
+        "board": {"before": {"power_w": 70.5}, "after": None, "foreign": [None]},
+        "commit": None,
+        "device_expected": "measured on X, the config expects Y",
+    },
+}
+
+
+def add_unknown(value: Any) -> Any:
+    """``value`` with a key that nobody knows in every mapping but that of metrics."""
+    if isinstance(value, dict):
+        known = {k: item if k == "metrics" else add_unknown(item) for k, item in value.items()}
+        return {**known, "newer": [{"x": 1}]}
+    return [add_unknown(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("key", JUDGED_BY)
+def test_every_key_survives_with_unknown_ones_inside(key: str) -> None:
+    """Through reading and writing, twice."""
+    sent = {**GOOD, key: add_unknown(JUDGED_BY[key]), "newer": [{"x": 1}]}
+    back = json.loads(parse_line(parse_line(json.dumps(sent)).to_line()).to_line())
+    assert back[key] == sent[key]
+    assert back["newer"] == sent["newer"]
+
+
+@pytest.mark.parametrize("key", ["sampling", "roofline", "known_failure"])
+def test_an_older_harness_says_nothing_of_it(key: str) -> None:
+    assert json.loads(parse_line(json.dumps(GOOD)).to_line())[key] is None
