@@ -11,7 +11,7 @@ import secrets
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.inventory.model import Target
@@ -33,11 +33,16 @@ class PlannedJob:
 
 @dataclass(frozen=True)
 class Plan:
-    """All jobs of a run. ``tree`` names the tree that targets without a checkout run."""
+    """All jobs of a run. ``tree`` names the tree that targets without a checkout run.
+
+    ``commit`` is the one that the tree is of, None when unknown.
+    """
 
     run: str
     tree: str
     jobs: tuple[PlannedJob, ...]
+    measuring: Measuring = field(default_factory=Measuring)
+    commit: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For ``plan.json``: everything that is needed to find the jobs again."""
@@ -52,7 +57,13 @@ class Plan:
             }
             for job in self.jobs
         ]
-        return {"run": self.run, "tree": self.tree, "jobs": jobs}
+        return {
+            "run": self.run,
+            "tree": self.tree,
+            "commit": self.commit,
+            "measuring": self.measuring.as_dict(),
+            "jobs": jobs,
+        }
 
 
 def new_run_id() -> str:
@@ -76,7 +87,7 @@ def plan_run(
         for target in targets
         for op in ops
     ]
-    return Plan(run, tree, tuple(jobs))
+    return Plan(run, tree, tuple(jobs), measuring)
 
 
 def command_line(job: PlannedJob) -> str:

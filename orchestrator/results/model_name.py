@@ -31,6 +31,20 @@ def model_name(name: str, kind: str = "cuda") -> str:
     return _clean(_VENDORS.sub("", name.strip(), count=1)) or "unknown"
 
 
+def mismatch(name: str, kind: str, expected: object) -> str | None:
+    """A sentence when the device is none of a config's ``device_name``, a text or a list of them.
+
+    None when it is one of them, or when nothing is expected.
+    """
+    names = [expected] if isinstance(expected, str) else expected
+    if not isinstance(names, list) or not names:
+        return None
+    models = {model_name(str(one), kind).casefold() for one in names}
+    if model_name(name, kind).casefold() in models:
+        return None
+    return f"measured on {name}, the config names {' or '.join(map(str, names))}"
+
+
 def csv_name(model: str) -> str:
     """File name of the device CSV of ``model``, of 100 bytes at most: a long one ends in a hash."""
     if len(model) > _LONGEST_MODEL:

@@ -5,6 +5,7 @@ What is not asked for is left to the front door, which has defaults of its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -51,5 +52,10 @@ class Measuring:
         return options
 
     def as_dict(self) -> dict[str, Any]:
-        """For ``plan.json``."""
+        """For ``plan.json``; ``from_dict`` reads it."""
         return {**asdict(self), "cases": list(self.cases)}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Measuring:
+        """What ``as_dict`` gave; raises ``TypeError`` for anything else."""
+        return cls(**{**saved, "cases": tuple(saved.get("cases", ()))})

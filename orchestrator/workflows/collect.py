@@ -15,11 +15,11 @@ from orchestrator.execute.job import Attempt
 from orchestrator.plan.jobs import Plan, PlannedJob
 from orchestrator.records import Record, Status, parse_line
 from orchestrator.results.case_name import case_names
-from orchestrator.results.model_name import model_name
 from orchestrator.workflows.fleet import Fleet
 from orchestrator.workflows.interpret import Verdict, interpret, is_stand_in, verdict_of
 from orchestrator.workflows.prepare import Checkout
 from orchestrator.workflows.push import Failures
+from orchestrator.workflows.strictness import device_mismatch, strictly
 
 STOP_SECONDS = 15.0
 ASK_AGAIN_SECONDS = 1.0
@@ -74,7 +74,11 @@ class Collector:
         for job in jobs:
             former = self._former(job)
             if job.job not in self._done and former:
-                self._done[job.job] = Done(job, verdict_of(former))
+                verdict = verdict_of(former)
+                strict = self.plan.measuring.strict
+                self._done[job.job] = Done(
+                    job, strictly(verdict, job.target) if strict else verdict
+                )
 
     def _former(self, job: PlannedJob) -> list[Record]:
         """The records of a job that the run's folder has."""
@@ -89,13 +93,15 @@ class Collector:
         job = attempt.job
         config = checkout.configs.get(job.op) if checkout is not None else None
         differing = checkout.differing.get(job.op, ()) if checkout is not None else ()
-        return interpret(
-            attempt, run=self._folder.run, tree=self.plan.tree, config=config, differing=differing
-        )
+        verdict = interpret(attempt, self.plan, config=config, differing=differing)
+        return self._strictly(verdict, job)
+
+    def _strictly(self, verdict: Verdict, job: PlannedJob) -> Verdict:
+        return strictly(verdict, job.target) if self.plan.measuring.strict else verdict
 
     def _tell(self, attempt: Attempt, done: Done) -> Done:
         job, verdict = done.job, done.verdict
-        self._check_model(done)
+        self._check_device(done)
         self._sink(
             JobEnded(
                 target=job.target.name,
@@ -114,14 +120,12 @@ class Collector:
         )
         return done
 
-    def _check_model(self, done: Done) -> None:
-        """Say when a target's device is not the model that the inventory expects there."""
-        expected = done.job.target.model
-        names = {r.device.name: r.device.kind for r in done.verdict.records if r.device is not None}
-        for name, kind in names.items():
-            if expected is not None and model_name(name, kind) != model_name(expected):
-                text = f"measured on {name}, but the inventory expects model {expected} here"
-                self._sink(Note(text, target=done.job.target.name, level="warning"))
+    def _check_device(self, done: Done) -> None:
+        """Say when a device is not the one that the config or the inventory expect there."""
+        target = done.job.target
+        found = (device_mismatch(record, target) for record in done.verdict.records)
+        for text in dict.fromkeys(text for text in found if text is not None):
+            self._sink(Note(f"{done.job.op}: {text}", target=target.name, level="warning"))
 
     def _keep(self, job: PlannedJob, verdict: Verdict) -> Done:
         lines = b"".join(
@@ -165,7 +169,7 @@ class Collector:
                 continue
             error = failures.errors.get(job.target.name)
             attempt = Attempt(job, self._folder.path / "logs", error=error)
-            verdict = interpret(attempt, run=self._folder.run, tree=self.plan.tree, config=None)
+            verdict = interpret(attempt, self.plan, config=None)
             if error is None:
                 code = ExitCode.INTERRUPTED if interrupted else ExitCode.INTERNAL
                 verdict = Verdict(Status.NOT_RUN, code, "not started", verdict.records)

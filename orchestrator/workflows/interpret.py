@@ -15,9 +15,11 @@ from typing import Any
 
 from orchestrator.errors import ExitCode, MxfleetError, TreeError, UnusableError
 from orchestrator.execute.job import Attempt
+from orchestrator.plan.jobs import Plan
 from orchestrator.records import Failure, Record, Status, judged, parse_line
 from orchestrator.results.established import Job as EstablishedJob
 from orchestrator.results.established import established_records
+from orchestrator.results.model_name import mismatch
 from orchestrator.results.outcome import how_it_ended
 from orchestrator.suites import mcoplib
 
@@ -45,6 +47,7 @@ _EXPLAINS: Mapping[int | None, set[Status]] = {
     ExitCode.FAILED: {Status.FAILED, Status.ERROR, Status.NOT_RUN},
     ExitCode.TARGET: {Status.UNAVAILABLE},
     ExitCode.TIMEOUT: {Status.TIMEOUT},
+    ExitCode.UNDECIDED: {Status.UNVERIFIED},
 }
 _NAMESPACE = uuid.UUID("0b9d1d52-6f0c-4a4f-8f34-3c1f6a4f7f11")
 
@@ -66,13 +69,12 @@ class Verdict:
 
 def interpret(
     attempt: Attempt,
+    plan: Plan,
     *,
-    run: str,
-    tree: str,
     config: Mapping[str, Any] | None,
     differing: Sequence[str] = (),
 ) -> Verdict:
-    """Judge one attempt.
+    """Judge one attempt of a plan.
 
     ``config`` is what an established script read on the target, ``differing`` the operator's files
     there that are not as here; the records keep their names.
@@ -105,7 +107,7 @@ def interpret(
     reason = ended[2] if ended is not None else _reason(found, status)
     told = [text for text in (reason, _few(problems)) if text]
     message = "; ".join(dict.fromkeys(told)) or None
-    placed = tuple(_placed(found, attempt, run, tree, differing))
+    placed = tuple(_placed(found, attempt, plan, differing))
     return Verdict(status, code, message, placed, refused)
 
 
@@ -214,7 +216,18 @@ def _established(
         duration=attempt.outcome.get("seconds"),
     )
     missing = attempt.log.with_suffix(".no-csv")
-    return established_records(job, attempt.csv or missing, attempt.markers, report=problems.append)
+    records = established_records(
+        job, attempt.csv or missing, attempt.markers, report=problems.append
+    )
+    return [_on_which_device(record, config) for record in records]
+
+
+def _on_which_device(record: Record, config: Mapping[str, Any]) -> Record:
+    """The record with what our own harness notes: whether the config names another device."""
+    if record.device is None:
+        return record
+    odd = mismatch(record.device.name, record.device.kind, config.get("device_name"))
+    return record.model_copy(update={"environment": {**record.environment, "device_expected": odd}})
 
 
 def _no_record(attempt: Attempt) -> tuple[Status, ExitCode, str]:
@@ -270,26 +283,29 @@ def verdict_of(records: Sequence[Record]) -> Verdict:
 
 
 def _placed(
-    found: Iterable[Record], attempt: Attempt, run: str, tree: str, differing: Sequence[str]
+    found: Iterable[Record], attempt: Attempt, plan: Plan, differing: Sequence[str]
 ) -> Iterator[Record]:
     """The records with where they come from, and an identity that no other job can give.
 
-    The same each time that the job is read; those that share one in a job stay different.
+    The same each time that the job is read; those that share one in a job stay different. A pushed
+    tree is no checkout that could tell its commit, so the plan does.
     """
     job = attempt.job
-    extra = {"checkout_differs": list(differing)} if differing else {}
     seen: Counter[str] = Counter()
     for record in found:
+        extra: dict[str, Any] = {"checkout_differs": list(differing)} if differing else {}
+        if not job.target.established and record.environment.get("commit") is None:
+            extra["environment"] = {**record.environment, "commit": plan.commit}
         name = f"{job.job}\0{record.record_id}\0{seen[record.record_id]}"
         seen[record.record_id] += 1
         yield record.model_copy(
             update={
                 "record_id": uuid.uuid5(_NAMESPACE, name).hex,
-                "run": run,
+                "run": plan.run,
                 "host": job.target.host.name,
                 "target": job.target.name,
                 "attempt": job.attempt,
-                "tree": None if job.target.established else tree,
+                "tree": None if job.target.established else plan.tree,
                 "job": job.job,
                 **extra,
             }

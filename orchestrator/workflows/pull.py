@@ -17,6 +17,7 @@ from orchestrator.execute.folder import RunFolder
 from orchestrator.execute.job import fetch_job
 from orchestrator.inventory.model import Inventory, Target
 from orchestrator.plan.jobs import Plan, PlannedJob
+from orchestrator.suites.measuring import Measuring
 from orchestrator.workflows.activity import Activity
 from orchestrator.workflows.collect import Collector
 from orchestrator.workflows.context import Context
@@ -74,6 +75,7 @@ def _saved(folder: RunFolder) -> dict[str, Any]:
         assert {"run", "tree"} <= saved.keys()
         for job in saved["jobs"]:
             assert {"target", "op", "job", "spec", "attempt"} <= job.keys()
+        saved["measuring"] = Measuring.from_dict(saved.get("measuring", {}))
     except (AssertionError, AttributeError, KeyError, TypeError):
         raise UsageError(
             "the plan of the run is damaged",
@@ -110,4 +112,5 @@ def _plan_again(
         for job in saved["jobs"]
         if job["target"] in known
     )
-    return Plan(saved["run"], saved["tree"], jobs), targets
+    plan = Plan(saved["run"], saved["tree"], jobs, saved["measuring"], saved.get("commit"))
+    return plan, targets

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from orchestrator.errors import (
@@ -22,6 +22,7 @@ from orchestrator.execute.folder import NotKeptError, RunFolder
 from orchestrator.execute.job import run_job
 from orchestrator.inventory.model import Target
 from orchestrator.plan.jobs import command_line, new_run_id, plan_run
+from orchestrator.push.commit import commit_of
 from orchestrator.records import Record
 from orchestrator.results.merge import UnmergedError, merge
 from orchestrator.suites.measuring import Measuring
@@ -66,9 +67,8 @@ def run(
         return ExitCode.OK
     folder = RunFolder.create(context.runs, plan.run)
     recorded = _recorded(context.sink, folder)
-    folder.write_json(
-        "plan.json", {**plan.as_dict(), "mode": mode, "measuring": measuring.as_dict()}
-    )
+    plan = replace(plan, commit=commit_of(context.inventory.folder, tree))
+    folder.write_json("plan.json", {**plan.as_dict(), "mode": mode})
     folder.write_json("tree.json", {"tree": tree.name, "files": [list(e) for e in tree.entries]})
     folder.write_bytes(folder.path / "inventory.yaml", context.inventory.path.read_bytes())
     interrupted = False
@@ -82,6 +82,7 @@ def run(
             with sink.doing("preparing", target.name):
                 checkout = prepare(session, target, tree, ops, sink)
                 folder.write_checkout(target.name, asdict(checkout) if checkout else {})
+            refused: TargetError | None = None
             for job in plan.jobs:
                 if job.target.name == target.name and collector.begin(job):
                     with sink.doing(f"running {job.op}", target.name):
@@ -94,9 +95,14 @@ def run(
                     if isinstance(attempt.error, TargetError):
                         raise attempt.error
                     if isinstance(verdict.refused, TargetError):
-                        raise verdict.refused
-                    if verdict.refused is not None:
+                        refused = refused or verdict.refused
+                        if not measuring.strict:
+                            break
+                        # Strictly the device is unfit for this operator, maybe not for the next.
+                    elif verdict.refused is not None:
                         sink(Note(verdict.refused.message, target=target.name, level="error"))
+            if refused is not None:
+                raise refused
 
         try:
             for_each_host(sink, context.targets, work, failures, lambda: collector.stop(fleet))

@@ -42,6 +42,8 @@ def test_what_established_scripts_cannot_honour(measuring: Measuring, beyond: li
 def test_it_is_kept_as_it_is() -> None:
     whole = Measuring(1, "adaptive", 2, ("a=1",), True)
     kept = json.loads(json.dumps(whole.as_dict()))
+    assert Measuring.from_dict(kept) == whole
+    assert Measuring.from_dict({}) == Measuring()
     assert kept == {
         "samples": 1,
         "sampling": "adaptive",

@@ -19,12 +19,13 @@ from orchestrator.errors import (
 )
 from orchestrator.execute.job import Attempt
 from orchestrator.inventory.model import Host, Target
-from orchestrator.plan.jobs import PlannedJob
+from orchestrator.plan.jobs import Plan, PlannedJob
 from orchestrator.records import Status
 from orchestrator.results.merge import merge
 from orchestrator.suites.markers import scan
 from orchestrator.workflows.interpret import Verdict, interpret
 
+PLAN = Plan("r", "t", (), commit="c0ffee")
 OURS = Target("h:c", Host("h"), container="c")
 ESTABLISHED = Target("h:c", Host("h"), container="c", workdir="/w")
 HEADER = (
@@ -89,7 +90,7 @@ def attempt(
 
 
 def judge(attempt: Attempt, config: dict[str, Any] | None = None) -> Verdict:
-    return interpret(attempt, run="r", tree="t", config=config)
+    return interpret(attempt, PLAN, config=config)
 
 
 # case, records, outcome, status, code, part of the message (None: no message at all)
@@ -101,6 +102,8 @@ ENDS: list[tuple[str, list[str] | None, dict[str, Any], str, int, str | None]] =
     ("failed and error", [record("ERROR"), record("FAILED")], {}, "FAILED", 1, None),
     ("unavailable", [record("UNAVAILABLE")], {"exit_code": 3}, "UNAVAILABLE", 3, None),
     ("unverified", [record("UNVERIFIED")], {}, "UNVERIFIED", 0, None),
+    ("unverified, exit 6", [record("UNVERIFIED")], {"exit_code": 6}, "UNVERIFIED", 0, None),
+    ("passed, then exit 6", [record()], {"exit_code": 6}, "ERROR", 1, "ended with exit code 6"),
     ("passed and unverified", [record(), record("UNVERIFIED")], {}, "UNVERIFIED", 0, None),
     ("harness timeout", [record("TIMEOUT")], {"exit_code": 4}, "TIMEOUT", 4, None),
     ("passed, then exit 1", [record()], {"exit_code": 1}, "ERROR", 1, "ended with exit code 1"),
@@ -392,3 +395,39 @@ def test_established_scripts(
         assert verdict.message is None
     merged = merge(verdict.records, tmp_path / "statistics")
     assert sum(report.appended for report in merged) == int(status == "PASSED")
+
+
+@pytest.mark.parametrize(
+    ("target", "environment", "commit"),
+    [
+        (OURS, {"commit": None}, "c0ffee"),
+        (OURS, {}, "c0ffee"),
+        (OURS, {"commit": "abc+dirty", "host": "h"}, "abc+dirty"),
+        (ESTABLISHED, {"commit": None}, None),  # that checkout is not the tree from here
+    ],
+)
+def test_a_record_without_a_commit_gets_that_of_its_tree(
+    tmp_path: Path, target: Target, environment: dict[str, Any], commit: str | None
+) -> None:
+    lines = [record(environment=environment)]
+    found = judge(attempt(tmp_path, target=target, lines=lines, outcome=outcome()))
+    assert [r.environment for r in found.records] == [{**environment, "commit": commit}]
+
+
+@pytest.mark.parametrize(
+    ("expected", "noted"),
+    [
+        ("NVIDIA H200", None),
+        (["MetaX C500", "nvidia h200"], None),
+        (None, None),
+        ("MetaX C500", "measured on NVIDIA H200, the config names MetaX C500"),
+    ],
+)
+def test_established_scripts_do_not_look_at_the_device_so_we_do(
+    tmp_path: Path, expected: Any, noted: str | None
+) -> None:
+    config = {"dtype": "float16", "device_name": expected}
+    csv = f"{HEADER}\n{ROW}\n"
+    left = attempt(tmp_path, target=ESTABLISHED, csv=csv, outcome=outcome())
+    (found,) = judge(left, config).records
+    assert (found.status.value, found.environment) == ("PASSED", {"device_expected": noted})
