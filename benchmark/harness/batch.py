@@ -1,53 +1,30 @@
 """``testall.py``: each operator in a process group of its own, one line each, then a summary.
 
 What became of an operator is read from the records its process wrote, so that a crash, a hang or
-an operator without a result is named for what it is and never taken for a success.
+an operator without a result is named for what it is and never taken for a success. With several
+GPUs each has a warm server and takes the next operator when it is free.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import signal
+import queue
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import files, loader, record
-from harness.errors import ForeignFileError, HarnessError, TreeError
+from harness import loader, record, report, testjob, warm
+from harness.errors import HarnessError, TreeError
 from harness.session import EXIT_CODES
 
-FRONT_DOOR = "mcoplib_mxbenchmark_ops.py"
 # Lines of an operator's output shown when it did not succeed.
 TAIL = 20
-GRACE = 5.0
-# Worst first: the status that stands for an operator with several cases.
-_SEVERITY = ("ERROR", "TIMEOUT", "FAILED", "NOT_RUN", "UNAVAILABLE", "UNVERIFIED", "PASSED")
-_DONE = {
-    "[APPEND]": "appended",
-    "[NEW]": "appended",
-    "[UPDATE]": "updated",
-    "[SKIP]": "exists",
-    "[KEEP]": "kept",
-    "Result:": "compared",
-}
-
-
-@dataclass(frozen=True)
-class Result:
-    """What became of one operator; ``note`` says more in a few words."""
-
-    status: str
-    note: str
-    code: int
-    output: bytes = b""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -71,6 +48,22 @@ def parser() -> argparse.ArgumentParser:
         help="performance table (default: the one of this device model in statistics/)",
     )
     parse.add_argument("--ops", metavar="A,B", help="only these operators")
+    parse.add_argument(
+        "--output",
+        metavar="PATH",
+        type=Path,
+        help="with --compare: the result as .xlsx (a summary and a sheet an operator) or .csv",
+    )
+    parse.add_argument(
+        "--gpus",
+        metavar="0,1|all",
+        help="spread the operators over these GPUs (default: the one each configuration names)",
+    )
+    parse.add_argument(
+        "--cold",
+        action="store_true",
+        help="start a fresh Python for each operator instead of forking a warm one",
+    )
     parse.add_argument("--dry-run", action="store_true", help="show the commands, run nothing")
     parse.add_argument(
         "--op-timeout",
@@ -103,32 +96,28 @@ def _run(
     root: Path,
 ) -> int:
     chosen = _choose(args.ops, operators)
+    if args.output is not None:
+        if args.mode != "compare":
+            raise TreeError("--output goes with --compare")
+        report.check(args.output)
     table: Path = args.csv or _default_table(root)
-    records = record.default_path(table)
-    began = time.monotonic()
-    counts: Counter[str] = Counter()
-    codes = {0}
-    for number, op in enumerate(chosen, start=1):
-        start = [sys.executable, "-u", str(root / FRONT_DOOR), "--op", op]
-        command = [*start, f"--{args.mode}", "--csv", str(table), *passed_on]
-        if args.dry_run:
-            print(" ".join(command))
-            continue
-        print(f"[{number}/{len(chosen)}] {op} ... ", end="", flush=True)
-        started = time.monotonic()
-        # Left out on purpose, unless asked for by name.
-        left_out = op in ignored and args.ops is None
-        if left_out:
-            result = Result("SKIPPED", "ignored", 0)
-        else:
-            result = _measure(command, records, args.op_timeout)
-        counts[result.status] += 1
-        codes.add(result.code)
-        word = "SUCCESS" if result.status == "PASSED" else result.status
-        print(f"{word} ({result.note}) [{time.monotonic() - started:.1f}s]", flush=True)
-        _show_tail(result)
+    gpus = _gpus(args.gpus, root)
     if args.dry_run:
+        for op in chosen:
+            print(
+                " ".join(
+                    [sys.executable, str(root / testjob.FRONT_DOOR), *_argv(op, args.mode, table)]
+                )
+            )
         return 0
+    # Left out on purpose, unless asked for by name.
+    left_out = frozenset(ignored if args.ops is None else ())
+    run = _Run(args, passed_on, operators, root, table, left_out)
+    began = time.monotonic()
+    run.all(chosen, gpus)
+    if args.output is not None:
+        report.write(args.output, run.compared())
+    counts = Counter(result.status for result in run.results.values())
     print(
         f"SUMMARY | mode={args.mode} | total={len(chosen)} success={counts['PASSED']} "
         f"failed={counts['FAILED']} skipped={counts['SKIPPED']} | "
@@ -137,7 +126,119 @@ def _run(
         f"not_run={counts['NOT_RUN']} | {time.monotonic() - began:.1f}s | {table}",
         flush=True,
     )
-    return min(codes - {0}, default=0)
+    return min({result.code for result in run.results.values()} - {0}, default=0)
+
+
+def _argv(op: str, mode: str, table: Path) -> list[str]:
+    return ["--op", op, f"--{mode}", "--csv", str(table)]
+
+
+class _Run:
+    """One pass over the operators; ``results`` by operator."""
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        passed_on: Sequence[str],
+        operators: Sequence[str],
+        root: Path,
+        table: Path,
+        left_out: frozenset[str],
+    ) -> None:
+        self._args = args
+        self._passed_on = passed_on
+        self._operators = operators
+        self._root = root
+        self._table = table
+        self._records = record.default_path(table)
+        self._left_out = left_out
+        self._printing = threading.Lock()
+        self.results: dict[str, testjob.Result] = {}
+
+    def all(self, chosen: Sequence[str], gpus: Sequence[int | None]) -> None:
+        """Measure ``chosen``, one at a time on each of ``gpus`` (None: as configured)."""
+        waiting: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+        for item in enumerate(chosen, start=1):
+            waiting.put(item)
+        lanes = [
+            threading.Thread(target=self._lane, args=(waiting, len(chosen), gpu, len(gpus) > 1))
+            for gpu in gpus
+        ]
+        for lane in lanes:
+            lane.start()
+        for lane in lanes:
+            lane.join()
+        for op in chosen:
+            if op not in self.results:
+                print(f"{op} ... NOT_RUN (no device is left that answers)", flush=True)
+                self.results[op] = testjob.Result("NOT_RUN", "no device left", 3)
+
+    def _lane(
+        self, waiting: queue.SimpleQueue[tuple[int, str]], total: int, gpu: int | None, beside: bool
+    ) -> None:
+        server = None if self._args.cold else warm.Server(self._root)
+        try:
+            while True:
+                try:
+                    number, op = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                head = f"[{number}/{total}] {op} ... "
+                if not beside:
+                    print(head, end="", flush=True)
+                started = time.monotonic()
+                result = self._one(op, gpu, server)
+                self.results[op] = result
+                word = "SUCCESS" if result.status == "PASSED" else result.status
+                took = time.monotonic() - started
+                with self._printing:
+                    line = f"{word} ({result.note}) [{took:.1f}s]"
+                    print(f"{head if beside else ''}{line}", flush=True)
+                    _show_tail(result)
+                if result.device_dead:
+                    return
+        finally:
+            if server is not None:
+                server.close()
+
+    def _one(self, op: str, gpu: int | None, server: warm.Server | None) -> testjob.Result:
+        if op in self._left_out:
+            return testjob.Result("SKIPPED", "ignored", 0)
+        argv = [*_argv(op, self._args.mode, self._table), *self._passed_on]
+        if gpu is not None:
+            argv += ["--device", str(gpu)]
+        with tempfile.TemporaryDirectory(prefix="testall-") as folder:
+            output, own = Path(folder, "output"), Path(folder, "records.jsonl")
+            with output.open("wb") as log:
+                job = testjob.Job(
+                    self._root, [*argv, "--records", str(own)], self._operators, server
+                )
+                kept: list[dict[str, Any]] = []
+                spoilt: HarnessError | None = None
+                try:
+                    code = job.run(log.fileno(), self._args.op_timeout)
+                finally:
+                    try:
+                        kept = testjob.keep(own, self._records)
+                    except HarnessError as error:
+                        spoilt = error
+            text = output.read_bytes()
+        if spoilt is not None:
+            return testjob.Result("ERROR", str(spoilt), spoilt.code, text)
+        if code is None:
+            limit = self._args.op_timeout
+            return testjob.Result(
+                "TIMEOUT", f"killed after {limit:g} s", EXIT_CODES["TIMEOUT"], text, tuple(kept)
+            )
+        return testjob.judge(code, kept, text, strict="--strict" in self._passed_on)
+
+    def compared(self) -> list[report.Entry]:
+        """All records with the rows of the table that they are held against."""
+        return [
+            (kept, report.baseline(self._table, kept))
+            for op in sorted(self.results)
+            for kept in self.results[op].records
+        ]
 
 
 def _choose(ops: str | None, operators: Sequence[str]) -> list[str]:
@@ -156,7 +257,11 @@ def _default_table(root: Path) -> Path:
 
     Raises ``HarnessError`` when that process cannot tell.
     """
-    script = "from harness.environment import first_device_model as f; print(f())"
+    model = _ask(root, "from harness.environment import first_device_model as f; print(f())")
+    return root / "statistics" / f"mcoplib_ops_performance_{model}.csv"
+
+
+def _ask(root: Path, script: str) -> str:
     found = subprocess.run(
         [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=False
     )
@@ -166,98 +271,25 @@ def _default_table(root: Path) -> Path:
         error = HarnessError(f"the device cannot be told: {said[-1] if said else 'no answer'}")
         error.code = 3
         raise error
-    return root / "statistics" / f"mcoplib_ops_performance_{lines[-1]}.csv"
+    return lines[-1]
 
 
-def _measure(command: Sequence[str], records: Path, limit: float) -> Result:
-    """Run one operator's front door, at most ``limit`` seconds, and keep its records."""
-    with tempfile.TemporaryDirectory(prefix="testall-") as folder:
-        output, own = Path(folder, "output"), Path(folder, "records.jsonl")
-        with output.open("wb") as log:
-            process = subprocess.Popen(
-                [*command, "--records", str(own)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            timed_out = False
-            kept: list[dict[str, Any]] = []
-            spoilt: HarnessError | None = None
-            try:
-                process.wait(limit)
-            except subprocess.TimeoutExpired:
-                timed_out = True
-            finally:
-                _end_group(process)
-                try:
-                    kept = _keep(own, records)
-                except HarnessError as error:
-                    spoilt = error
-        text = output.read_bytes()
-    if spoilt is not None:
-        return Result("ERROR", str(spoilt), spoilt.code, text)
-    if timed_out:
-        return Result("TIMEOUT", f"killed after {limit:g} s", EXIT_CODES["TIMEOUT"], text)
-    return _judge(process.returncode, [str(r["status"]) for r in kept], text)
+def _gpus(wanted: str | None, root: Path) -> list[int | None]:
+    """The GPUs to use; a single None: each operator uses the one of its configuration."""
+    if wanted is None:
+        return [None]
+    if wanted == "all":
+        count = int(_ask(root, "from harness.environment import gpu_devices as f; print(len(f()))"))
+        if not count:
+            raise TreeError("--gpus all: torch sees no GPU here; leave the flag out")
+        return list(range(count))
+    names = [name.strip() for name in wanted.split(",")]
+    if not all(name.isdecimal() for name in names) or len(set(names)) < len(names):
+        raise TreeError(f"--gpus {wanted!r}: write different indices, 0,1 say, or all")
+    return [int(name) for name in names]
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Leave nothing of the operator's process group alive: the next one needs the machine."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        deadline = time.monotonic() + GRACE
-        try:
-            os.killpg(process.pid, number)
-            while time.monotonic() < deadline:
-                process.poll()
-                os.killpg(process.pid, 0)
-                time.sleep(0.02)
-        except (ProcessLookupError, PermissionError):  # macOS: not permitted on a dead one
-            break
-    process.poll()
-
-
-def _keep(own: Path, records: Path) -> list[dict[str, Any]]:
-    """Move the operator's records to those of the run; an unfinished last line is not one."""
-    try:
-        lines = files.read_regular(own).split(b"\n")[:-1]
-    except FileNotFoundError:
-        return []
-    kept = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            found = json.loads(line)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict) or found.get("status") not in EXIT_CODES:
-            raise ForeignFileError(
-                f"{own}:{number}: the operator wrote into its own records; none of them is kept"
-            )
-        kept.append(found)
-    record.append(records, *kept)
-    return kept
-
-
-def _judge(code: int, statuses: Sequence[str], text: bytes) -> Result:
-    if code < 0:
-        return Result("ERROR", f"killed by {signal.Signals(-code).name}", 1, text)
-    if not statuses:
-        said = text.decode("utf-8", "replace").strip().splitlines()
-        told = code if code in (2, 3) else 1
-        return Result("ERROR", said[-1] if said else f"exit code {code}, no result", told, text)
-    status = next(s for s in _SEVERITY if s in statuses)
-    if status == "PASSED" and code != 0:
-        # All cases are well, but what came after them is not: the table, say.
-        return Result("ERROR", f"exit code {code}", code, text)
-    note = f"{statuses.count(status)} of {len(statuses)} cases" if len(statuses) > 1 else ""
-    if status == "PASSED":
-        done = [word for mark, word in _DONE.items() if mark.encode() in text]
-        return Result(status, ", ".join(done) or "measured", 0)
-    counted = 0 if status == "UNAVAILABLE" else EXIT_CODES[status]
-    return Result(status, note or f"exit code {code}", counted, text)
-
-
-def _show_tail(result: Result) -> None:
+def _show_tail(result: testjob.Result) -> None:
     """The end of an operator's output, indented, when it did not succeed."""
     for line in result.output.decode("utf-8", "replace").splitlines()[-TAIL:]:
         print(f"    {line}", flush=True)

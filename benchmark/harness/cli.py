@@ -49,12 +49,38 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         help="overlay on the configuration; VALUE is JSON, else text; repeatable",
     )
+    parse.add_argument(
+        "--case",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="only the cases of a sweep with this value; repeatable",
+    )
+    parse.add_argument(
+        "--sampling",
+        choices=("adaptive", "established"),
+        default="adaptive",
+        help="adaptive: short, in five processes; established: long, in one",
+    )
+    parse.add_argument("--repeats", metavar="N", type=_positive, help="processes a case")
+    parse.add_argument(
+        "--strict",
+        action="store_true",
+        help="another device than the configuration's is unusable (3), UNVERIFIED undecided (6)",
+    )
+    parse.add_argument(
+        "--specs", metavar="JSON", help="peaks of GPU models, instead of the built-in ones"
+    )
+    parse.add_argument(
+        "--lock-clocks", metavar="MHZ", type=_positive, help="hold the GPU's clock, where permitted"
+    )
+    parse.add_argument(
+        "--cool-down", metavar="CELSIUS", type=float, help="wait until the GPU is that cool"
+    )
     parse.add_argument("--engine", choices=("auto", "nvbench", "torch"), default="auto")
     parse.add_argument("-d", "--device", metavar="INDEX", type=int, help="GPU to use")
     parse.add_argument("--min-time", metavar="SECONDS", type=float, help="least time sampled")
-    parse.add_argument(
-        "--timeout", metavar="SECONDS", type=float, default=600.0, help="most time sampled"
-    )
+    parse.add_argument("--timeout", metavar="SECONDS", type=float, help="most time sampled")
     parse.add_argument(
         "--case-timeout",
         metavar="SECONDS",
@@ -63,6 +89,13 @@ def parser() -> argparse.ArgumentParser:
         help="a case is killed after this time (default 900)",
     )
     return parse
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
 
 
 def main(argv: Sequence[str], operators: Sequence[str], root: str) -> int:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness import markers, worker
+from harness import markers, preload, worker
 from harness.errors import UnusableError
 
 # The controller names its CSV files by the same rules.
@@ -28,7 +28,7 @@ _OTHER = re.compile(r"[^A-Za-z0-9.+-]+")
 def require_torch() -> None:
     """Import torch, or raise ``UnusableError`` with what to do about it."""
     try:
-        import torch  # noqa: F401
+        preload.import_torch()
     except ImportError as error:
         version = platform.python_version()
         raise UnusableError(
@@ -142,5 +142,5 @@ def facts() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": cpu_name(),
         "cpus": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
-        "threads": torch.get_num_threads(),
+        "threads": preload.threads(),
     }

@@ -35,3 +35,13 @@ class ForeignFileError(HarnessError):
     """Where results belong lies a link, a FIFO or a device; it is left alone."""
 
     code = 1
+
+
+class VerificationError(HarnessError):
+    """The buffers that were timed hold something wrong; the case is FAILED."""
+
+    code = 1
+
+
+class DeadDeviceError(UnusableError):
+    """After a case that went wrong the device is no longer fit for another one."""

@@ -6,17 +6,25 @@
 from __future__ import annotations
 
 import math
+import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import libraries, loader, markers
+from harness import board, libraries, loader, markers, preload
 from harness.cases import CaseConfig
-from harness.engines import Engine, Measurement
+from harness.engines import Engine, Measurement, Settings
 from harness.engines.state import CaseState, Launch
-from harness.errors import HarnessError, NotRunError, TreeError, UnavailableError, UnusableError
+from harness.errors import (
+    HarnessError,
+    NotRunError,
+    TreeError,
+    UnavailableError,
+    UnusableError,
+    VerificationError,
+)
 from harness.worker import Send
 
 if TYPE_CHECKING:
@@ -27,13 +35,23 @@ WARMUP_ITERATIONS = 10
 
 @dataclass(frozen=True)
 class Task:
-    """One case to decide."""
+    """One case to decide, on ``device`` (as the record has it), by the named engine."""
 
     root: Path
     op: str
     source: str
     config: dict[str, Any]
-    dev_id: int
+    device: dict[str, Any]
+    engine: str
+    settings: Settings
+    # A file that takes what this process prints; None: it prints where its parent does.
+    log: str | None = None
+
+    @property
+    def dev_id(self) -> int:
+        """Index of the device."""
+        index: int = self.device["index"]
+        return index
 
 
 @dataclass(frozen=True)
@@ -47,13 +65,18 @@ class Verdict:
     reason: str | None
 
 
-def run(task: Task, make_engine: Callable[[], Engine], send: Send) -> None:
+def run(task: Task, send: Send) -> None:
     """Decide ``task`` and send ``parameters`` (once known) and ``outcome``, or ``fatal``.
 
     ``fatal`` stops the whole run: the tree or the machine is at fault, not the case.
     """
+    if task.log is not None:
+        with Path(task.log).open("ab") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+    preload.restore_threads()
     try:
-        outcome = _decide(task, make_engine, send)
+        outcome = _decide(task, send)
         try:
             send({"outcome": outcome})
         except Exception as error:  # noqa: BLE001 - str() of a runner's own summary may do anything
@@ -65,10 +88,21 @@ def run(task: Task, make_engine: Callable[[], Engine], send: Send) -> None:
         send({"fatal": {"message": str(error), "code": error.code}})
 
 
-def _decide(task: Task, make_engine: Callable[[], Engine], send: Send) -> dict[str, Any]:
+def _make_engine(task: Task) -> Engine:
+    # Imported in the case's own process: nvbench must not be loaded where forks are made.
+    if task.engine == "torch":
+        from harness.engines.torch_cpu import TorchEngine
+
+        return TorchEngine(task.settings)
+    from harness.engines.nvbench import NvbenchEngine
+
+    return NvbenchEngine(task.settings)
+
+
+def _decide(task: Task, send: Send) -> dict[str, Any]:
     outcome: dict[str, Any] = {"status": "ERROR"}
     try:
-        engine = make_engine()
+        engine = _make_engine(task)
         runner, config = _make_runner(task, engine.device_type, send, outcome)
         verdict = verify(runner, task.op, task.dev_id)
         outcome.update(_verification(verdict))
@@ -77,9 +111,11 @@ def _decide(task: Task, make_engine: Callable[[], Engine], send: Send) -> dict[s
             outcome["status"] = "FAILED"
             outcome["error"] = _error("VerificationFailed", verdict.reason or "", None)
             return outcome
+        boards: dict[str, Any] = {}
         measured = engine.measure(
-            task.op, task.dev_id, lambda state: drive(runner, state, task.dev_id, verdict)
+            task.op, task.dev_id, lambda state: drive(runner, state, task, verdict, boards)
         )
+        outcome["board"] = boards
         outcome.update(_measurement(measured, runner.flops()))
         outcome["status"] = "UNVERIFIED" if verdict.passed is None else "PASSED"
         for key in config.unread():
@@ -150,10 +186,14 @@ def _number(value: Any) -> float:
 
 
 def _worst(runner: OpBenchmarkBase) -> dict[str, float | None]:
-    """The worst figure of each kind over all comparisons; None where one had no value."""
+    return worst_metrics([comparison.metrics() for comparison in runner.comparisons])
+
+
+def worst_metrics(several: Sequence[dict[str, float | None]]) -> dict[str, float | None]:
+    """The worst figure of each kind over ``several``; None where one had no value."""
     metrics: dict[str, float | None] = {}
-    for comparison in runner.comparisons:
-        for name, value in comparison.metrics().items():
+    for one in several:
+        for name, value in one.items():
             if name not in metrics:
                 metrics[name] = value
                 continue
@@ -166,20 +206,43 @@ def _worst(runner: OpBenchmarkBase) -> dict[str, float | None]:
     return metrics
 
 
-def drive(runner: OpBenchmarkBase, state: CaseState, dev_id: int, verdict: Verdict) -> None:
-    """Prepare, warm up, declare and measure one case with an engine's ``state``."""
+def drive(
+    runner: OpBenchmarkBase, state: CaseState, task: Task, verdict: Verdict, boards: dict[str, Any]
+) -> None:
+    """Prepare, warm up, declare and measure one case with an engine's ``state``.
+
+    ``boards`` takes the board's state ``before`` and ``after`` sampling: afterwards, outside, the
+    clocks would be idle ones. Raises ``VerificationError`` when the timed buffers are wrong.
+    """
     if verdict.passed is not None:
         state.show_verdict("Yes", f"{verdict.difference:.2e}")
     stream = state.get_stream()
-    launcher = runner.prepare_and_get_launcher(dev_id, runner.as_torch_stream(stream, dev_id))
+    launcher = runner.prepare_and_get_launcher(
+        task.dev_id, runner.as_torch_stream(stream, task.dev_id)
+    )
     launch = Launch(stream)
     with markers.warmup(WARMUP_ITERATIONS):
         for _ in range(WARMUP_ITERATIONS):
             launcher(launch)
-        runner.synchronize(dev_id)
+        runner.synchronize(task.dev_id)
     runner.define_metrics(state)
     synchronous = bool(getattr(runner, "_force_sync", False))
-    state.exec(launcher, batched=not synchronous, sync=synchronous)
+    boards["before"] = board.snapshot(task.device)
+    state.exec(launcher, batched=task.settings.batched and not synchronous, sync=synchronous)
+    boards["after"] = board.snapshot(task.device)
+    _check_timed(runner, task)
+
+
+def _check_timed(runner: OpBenchmarkBase, task: Task) -> None:
+    runner.synchronize(task.dev_id)
+    seen = len(runner.comparisons)
+    answer = runner.verify_timed(task.dev_id)
+    if answer is None or _truth(answer[0]):
+        return
+    reasons = [c.reason for c in runner.comparisons[seen:] if c.reason]
+    raise VerificationError(
+        f"right before it was timed, wrong after: {'; '.join(reasons) or answer[1]}"
+    )
 
 
 def _refuse(task: Task, error: Exception, outcome: dict[str, Any]) -> None:
@@ -190,6 +253,9 @@ def _refuse(task: Task, error: Exception, outcome: dict[str, Any]) -> None:
         outcome["status"] = "UNAVAILABLE"
     elif isinstance(error, NotRunError):
         outcome["status"] = "NOT_RUN"
+    elif isinstance(error, VerificationError):
+        outcome["status"] = "FAILED"
+        outcome["verification"]["passed"] = False
     trace = None
     if outcome["status"] == "ERROR":
         markers.log_traceback(error)
@@ -220,6 +286,7 @@ def _verification(verdict: Verdict) -> dict[str, Any]:
 def _measurement(measured: Measurement, flops: int | None) -> dict[str, Any]:
     state = measured.state
     return {
+        "criterion": measured.criterion,
         "summaries": state.summaries,
         "timers": {
             "cold_gpu": measured.cold_gpu,

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from harness import files, plain
+from harness import files, plain, specs
 from harness.cases import case_id
 from harness.errors import TreeError
 from harness.loader import runner_path
@@ -49,6 +49,7 @@ def build(
     device: dict[str, Any],
     environment: dict[str, Any],
     engine: str,
+    sampling: dict[str, Any],
     started: float,
     duration: float,
 ) -> dict[str, Any]:
@@ -73,20 +74,44 @@ def build(
         "verification": outcome.get("verification"),
         "summaries": outcome.get("summaries", {}),
         "timers": outcome.get("timers", nothing),
-        "repeats": 1,
-        "repeat_spread": None,
+        "repeats": outcome.get("repeats", 1),
+        "repeat_spread": outcome.get("repeat_spread"),
+        "sampling": sampling,
         "bytes_read": outcome.get("bytes_read"),
         "bytes_written": outcome.get("bytes_written"),
         "elements": outcome.get("elements"),
         "flops": outcome.get("flops"),
         "rates": outcome.get("rates", no_rates),
+        "roofline": None,
         "device": device,
         "environment": environment,
         "engine": engine,
         "error": outcome.get("error"),
+        "known_failure": None,
         "started": timestamp(started),
         "duration": round(duration, 3),
     }
+
+
+def judge(result: dict[str, Any], peaks: specs.Peaks | None) -> None:
+    """Add to a record what follows from it: its share of the device's ``peaks``, and the flags."""
+    cold, batch = result["timers"]["cold_gpu"] or {}, result["timers"]["batch_gpu"] or {}
+    median = cold.get("median") or cold.get("mean")
+    declared = [n for n in (result["bytes_read"], result["bytes_written"]) if n is not None]
+    moved = sum(declared) if declared else None
+    dtype = result["parameters"].get("dtype")
+    result["roofline"] = specs.roofline(peaks, dtype, moved, result["flops"], median)
+    seen = result["environment"]["board"]
+    result["flags"] = specs.flags(
+        roofline=result["roofline"],
+        cold_median=median,
+        batch_mean=batch.get("mean"),
+        bytes_moved=moved,
+        l2_bytes=result["device"].get("l2_bytes"),
+        board_before=seen["before"],
+        board_after=seen["after"],
+        foreign=[process for moment in seen["foreign"] for process in moment or []],
+    )
 
 
 def append(path: Path, *records: dict[str, Any]) -> None:

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from harness import (
+    board,
+    clocks,
     csvmodes,
     csvtable,
     environment,
     files,
     gate,
+    known,
     markers,
     plain,
     record,
+    repeats,
+    specs,
     sweep,
-    worker,
 )
-from harness.cases import CaseConfig
-from harness.engines import Engine, Settings
-from harness.errors import ForeignFileError, HarnessError, TreeError, UnusableError
+from harness.engines import Settings
+from harness.errors import DeadDeviceError, ForeignFileError, TreeError, UnusableError
 
 EXIT_CODES = {
     "PASSED": 0,
@@ -33,12 +37,24 @@ EXIT_CODES = {
     "UNAVAILABLE": 3,
     "TIMEOUT": 4,
 }
+UNDECIDED = 6
 DEFAULT_SAMPLES = 100
+REPEATS = {"adaptive": 5, "established": 1}
 
 
-def exit_code(statuses: Iterable[str]) -> int:
-    """The lowest non-zero code among ``statuses``, 0 when all are well."""
-    return min((EXIT_CODES[s] for s in statuses if EXIT_CODES[s]), default=0)
+def exit_code(results: Iterable[dict[str, Any]], *, strict: bool = False) -> int:
+    """The lowest non-zero code among records, 0 when all are well.
+
+    A known failure that has not expired does not count; ``strict``: UNVERIFIED is undecided (6).
+    """
+    codes = set()
+    for result in results:
+        excused = result.get("known_failure")
+        if excused is not None and not excused["expired"]:
+            continue
+        unverified = strict and result["status"] == "UNVERIFIED"
+        codes.add(UNDECIDED if unverified else EXIT_CODES[result["status"]])
+    return min(codes - {0}, default=0)
 
 
 class Session:
@@ -57,7 +73,10 @@ class Session:
         self._root = root
         self._source = source
         self._op: str = args.op
-        self._cases = sweep.expand(config, f"config/{self._op}.json")
+        where = f"config/{self._op}.json"
+        self._cases = sweep.select(sweep.expand(config, where), args.case, where)
+        self._known = known.load(root)
+        self._specs = specs.overrides(args.specs)
         # Where the named file really is, settled before a runner can put a link there.
         self._csv: Path | None = None if args.csv is None else files.real(args.csv)
         if args.csv is not None:
@@ -70,8 +89,9 @@ class Session:
         environment.require_torch()
         self._gpus = [] if args.engine == "torch" else environment.gpu_devices()
         self._engine_name = self._choose_engine()
-        self._environment = environment.facts()
+        self._environment = environment.facts(root)
         self._definition = record.definition(root, self._op)
+        self._warned: set[str] = set()
         # What goes into the CSV when the run ends.
         self._tabled: list[csvmodes.Compared] = []
 
@@ -95,74 +115,122 @@ class Session:
 
         What was measured goes into the CSV also when a later case stops the run.
         """
-        statuses = []
+        results = []
         try:
             for number, (config, name) in enumerate(
                 zip(self._cases, sweep.names(self._cases), strict=True), start=1
             ):
                 if len(self._cases) > 1:
                     markers.say(f"[CASE] {self._op} {number}/{len(self._cases)} {name}".rstrip())
-                statuses.append(self._case(config))
+                results.append(self._case(config))
         finally:
             self._write_csv()
-        return exit_code(statuses)
+        return exit_code(results, strict=self._args.strict)
 
-    def _case(self, config: dict[str, Any]) -> str:
+    def _case(self, config: dict[str, Any]) -> dict[str, Any]:
         device = self._device(config)
-        task = gate.Task(self._root, self._op, self._source, config, device["index"])
-        make_engine = self._engine_for(config)
-        started, clock = time.time(), time.monotonic()
-        ended = worker.call(
-            lambda send: gate.run(task, make_engine, send), limit=self._args.case_timeout
+        task = gate.Task(
+            self._root,
+            self._op,
+            self._source,
+            config,
+            device,
+            self._engine_name,
+            self._settings(config),
         )
-        parameters, outcome = self._hear(ended, config)
+        surroundings: dict[str, Any] = {}
+        with clocks.locked(device, self._args.lock_clocks) as locked:
+            if locked is not None:
+                surroundings["clocks_locked"] = locked
+            if self._args.cool_down is not None:
+                surroundings["cooled_down"] = clocks.cool_down(device, self._args.cool_down)
+            foreign = [board.foreign(device)]
+            idle = self._idle_bytes(device)
+            started, clock = time.time(), time.monotonic()
+            decided = repeats.decide(task, self._repeats(), self._args.case_timeout)
+            duration = time.monotonic() - clock
+            problem = self._recover(device, idle, broken=decided.broken)
+            foreign.append(board.foreign(device))
+        outcome = decided.outcome
+        surroundings["board"] = {
+            **(outcome.get("board") or {"before": None, "after": None}),
+            "foreign": foreign,
+        }
+        surroundings["device_expected"] = environment.mismatch(device, config.get("device_name"))
         result = record.build(
             self._op,
-            parameters,
+            decided.parameters,
             outcome,
             definition=self._definition,
             device=device,
-            environment=self._environment,
+            environment={**self._environment, **surroundings},
             engine=self._engine_name,
+            sampling=self._sampling(outcome),
             started=started,
-            duration=time.monotonic() - clock,
+            duration=duration,
         )
+        record.judge(result, self._peaks(device))
+        result["known_failure"] = self._known_failure(result)
         # The table's row says what the record says.
         result = plain.clean(result)
         if self._records is not None:
             record.append(self._records, result)
         self._tabulate(result, outcome.get("cos_dist"))
-        status: str = result["status"]
-        return status
+        if problem is not None:
+            raise DeadDeviceError(f"{device['name']} {device['index']} {problem}")
+        return result
 
-    def _hear(
-        self, ended: worker.Ended, config: dict[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Parameters and outcome from what the case's process said or failed to say."""
-        said: dict[str, Any] = {}
-        twice = False
-        for part in ended.messages:
-            twice = twice or bool(said.keys() & part.keys())
-            said.update(part)
-        if "fatal" in said:
-            error = HarnessError(said["fatal"]["message"])
-            error.code = said["fatal"]["code"]
-            raise error
-        parameters = said.get("parameters") or CaseConfig(config).parameters()
-        broken = ended.how() or ("the process reported twice: the runner forks" if twice else None)
-        if ended.timed_out:
-            status, message = "TIMEOUT", f"the case was killed after {self._args.case_timeout:g} s"
-        elif broken is None and "outcome" in said:
-            return parameters, said["outcome"]
-        else:
-            status, message = "ERROR", broken or "the process ended without a result"
-        # The process may have died within a line.
-        markers.say("")
-        markers.fatal(self._op, f"{status}: {message}")
-        failure = {"type": status, "message": message, "traceback": None}
-        return parameters, {"status": status, "error": failure}
+    def _sampling(self, outcome: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "mode": self._args.sampling,
+            "criterion": outcome.get("criterion"),
+            "repeats": self._repeats(),
+            "medians": outcome.get("medians", []),
+        }
+
+    def _repeats(self) -> int:
+        given: int | None = self._args.repeats
+        return REPEATS[self._args.sampling] if given is None else given
+
+    def _peaks(self, device: dict[str, Any]) -> specs.Peaks | None:
+        if device["kind"] == "cpu":
+            return None
+        return specs.peaks(device["name"], self._specs)
+
+    def _known_failure(self, result: dict[str, Any]) -> dict[str, Any] | None:
+        device = result["device"]
+        model = environment.device_model(device["name"], device["kind"])
+        return self._known.match(
+            result["op"], result["parameters"], model, result["status"], date.today()
+        )
+
+    def _idle_bytes(self, device: dict[str, Any]) -> int | None:
+        """Memory in use on a GPU while none of our processes is on it."""
+        return None if device["kind"] == "cpu" else board.used_bytes(device)
+
+    def _recover(self, device: dict[str, Any], idle: int | None, *, broken: bool) -> str | None:
+        """Why the device is unfit for the next case, None when it is fit."""
+        if device["kind"] == "cpu":
+            return None
+        if idle is not None and not board.memory_settled(device, idle):
+            markers.warn(f"memory of {device['name']} is still in use after the case has ended")
+        if not broken:
+            return None
+        why = board.answers(device)
+        return None if why is None else f"does not answer after {self._op} went wrong: {why}"
 
     def _device(self, config: dict[str, Any]) -> dict[str, Any]:
+        device = self._chosen_device(config)
+        odd = environment.mismatch(device, config.get("device_name"))
+        if odd is not None:
+            if self._args.strict:
+                raise UnusableError(f"config/{self._op}.json: {odd}")
+            if odd not in self._warned:
+                self._warned.add(odd)
+                markers.warn(f"config/{self._op}.json: {odd}")
+        return device
+
+    def _chosen_device(self, config: dict[str, Any]) -> dict[str, Any]:
         if self._engine_name == "torch":
             return environment.cpu_device()
         index = self._args.device if self._args.device is not None else config.get("device_id", 0)
@@ -172,23 +240,17 @@ class Session:
             raise UnusableError(f"there is no GPU {index} here; torch sees {len(self._gpus)}")
         return self._gpus[index]
 
-    def _engine_for(self, config: dict[str, Any]) -> Callable[[], Engine]:
+    def _settings(self, config: dict[str, Any]) -> Settings:
         samples = config.get("samples", DEFAULT_SAMPLES)
         if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
             raise TreeError(f"config/{self._op}.json: samples {samples!r} is no positive number")
-        settings = Settings(samples, self._args.min_time, self._args.timeout, tuple(self._flags))
-
-        def make() -> Engine:
-            # Imported in the case's own process: nvbench must not be loaded in this one.
-            if self._engine_name == "torch":
-                from harness.engines.torch_cpu import TorchEngine
-
-                return TorchEngine(settings)
-            from harness.engines.nvbench import NvbenchEngine
-
-            return NvbenchEngine(settings)
-
-        return make
+        return Settings(
+            sampling=self._args.sampling,
+            samples=samples,
+            min_time=self._args.min_time,
+            timeout=self._args.timeout,
+            nvbench_flags=tuple(self._flags),
+        )
 
     def _tabulate(self, result: dict[str, Any], cos_dist: str | None) -> None:
         passed = result["status"] == "PASSED"

@@ -1,8 +1,11 @@
-"""Do a piece of work in a forked child and hear what became of it.
+"""Do a piece of work in a child process and hear what became of it.
 
 Each case has a process of its own: a crash, a hang or a broken CUDA context hits that case alone,
 and the parent, which never touches a GPU or an operator library, still writes its record. It also
 has to be so: nvbench resets the device at the end of its run, after which torch cannot go on.
+
+``call`` forks, which costs milliseconds where torch is imported. Work given by name (``Named``)
+gets a fresh Python instead when this process is not fit for forking (see ``preload``).
 
 Messages go through a pipe, framed with a nonce of the call and their length: what foreign code in
 the child writes into descriptors it does not own cannot pass for one. This guards against
@@ -15,18 +18,24 @@ import ctypes
 import fcntl
 import json
 import os
+import pickle
 import resource
 import secrets
 import select
 import signal
 import struct
+import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
 from typing import Any
+
+from harness import markers, preload
 
 Send = Callable[[dict[str, Any]], None]
 _NONCE_BYTES = 16
@@ -89,19 +98,30 @@ class _Frames:
         self._ended.foreign |= bool(self._pending)
 
 
+@dataclass(frozen=True)
+class Named:
+    """Work that another Python can do too: ``function(argument, send)`` of module ``module``."""
+
+    module: str
+    function: str
+    argument: Any
+
+    def __call__(self, send: Send) -> None:
+        getattr(import_module(self.module), self.function)(self.argument, send)
+
+
 def call(work: Callable[[Send], None], limit: float | None = None) -> Ended:
     """Run ``work`` in a child, at most ``limit`` seconds; ``work`` reports through ``send``."""
     sys.stdout.flush()
     sys.stderr.flush()
     reader, writer = os.pipe()
     nonce = secrets.token_bytes(_NONCE_BYTES)
-    with warnings.catch_warnings():
-        # Threads that importing torch left behind are idle; they hold no lock that we need.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        parent = os.getpid()
-        pid = os.fork()
-    if pid == 0:
-        _child(work, reader, writer, nonce, parent)
+    reason = preload.soiled() if isinstance(work, Named) else None
+    if reason is not None:
+        markers.warn(f"this process is not forked, for {reason}; a fresh Python takes the work")
+        pid = _start_fresh(work, writer, nonce)
+    else:
+        pid = _fork(work, reader, writer, nonce)
     os.close(writer)
     ended = Ended()
     waited = False
@@ -115,12 +135,48 @@ def call(work: Callable[[Send], None], limit: float | None = None) -> Ended:
     return ended
 
 
-def _child(
-    work: Callable[[Send], None], reader: int, writer: int, nonce: bytes, parent: int
-) -> None:
+def _fork(work: Callable[[Send], None], reader: int, writer: int, nonce: bytes) -> int:
+    parent = os.getpid()
+    with warnings.catch_warnings():
+        # Python warns of threads; ``preload`` has looked, and work that is not named is our own.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        _child(work, writer, nonce, parent)
+    return pid
+
+
+def _start_fresh(work: Callable[[Send], None], writer: int, nonce: bytes) -> int:
+    script = "from harness.worker import serve_fresh; serve_fresh()"
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", script],
+        stdin=subprocess.PIPE,
+        pass_fds=[writer],
+        cwd=Path(__file__).resolve().parents[1],
+    )
+    assert process.stdin is not None
+    payload = pickle.dumps((work, writer, nonce, os.getpid(), str(Path.cwd()), sys.path))
+    # A Python that dies before it has read all is told by its exit status.
+    with suppress(BrokenPipeError):
+        process.stdin.write(payload)
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+    process.returncode = 0  # the caller waits for the process itself
+    return process.pid
+
+
+def serve_fresh() -> None:
+    """Do the work that ``call`` wrote to the standard input of this fresh Python."""
+    work, writer, nonce, parent, folder, path = pickle.loads(sys.stdin.buffer.read())
+    sys.path[:] = path
+    os.chdir(folder)
+    _child(work, writer, nonce, parent)
+
+
+def _child(work: Callable[[Send], None], writer: int, nonce: bytes, parent: int) -> None:
     code = 70
     try:
-        os.close(reader)
         writer = _out_of_the_way(writer)
         _die_with(parent)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -15,11 +15,18 @@ from harness.timing import Timer
 
 @dataclass(frozen=True)
 class Settings:
-    """How long and how often is measured; seconds, None: the engine's own default."""
+    """How long and how often one process measures; seconds, None: the sampling's own default.
 
+    ``sampling`` is ``established`` (nvbench's minimum time and noise limit, as other scripts have
+    it) or ``adaptive`` (stop as soon as more samples of this process would tell nothing new).
+    """
+
+    sampling: str = "established"
     samples: int = 100
     min_time: float | None = None
-    timeout: float = 600.0
+    timeout: float | None = None
+    # Whether launches are also timed back to back; once is enough for several processes.
+    batched: bool = True
     # Flags that only nvbench knows, in the order given.
     nvbench_flags: tuple[str, ...] = ()
 
@@ -35,6 +42,8 @@ class Measurement:
     elements_per_second: float | None = None
     bytes_per_second: float | None = None
     bandwidth_utilisation: float | None = None
+    # What ended the sampling, as nvbench names it.
+    criterion: str | None = None
 
 
 class Engine(Protocol):

@@ -1,13 +1,18 @@
 """The ``nvbench`` engine: GPU time with ``cuda.bench`` (NVIDIA's cuda-bench or MetaX's mxbench).
 
-One measurement a process: nvbench resets the device when its run ends, and torch with it. Flags are
-the established ones (minimum time 1.5 s, timeout 600 s, no throttle check, minimum samples
-``samples - 16``); flags of the caller come behind them and win.
+One measurement a process: nvbench resets the device when its run ends, and torch with it.
+
+Established sampling has the established flags (minimum time 1.5 s, timeout 600 s, no throttle
+check, minimum samples ``samples - 16``). Adaptive sampling stops when the entropy of the samples
+no longer grows; a port of nvbench that lacks this criterion gets a short minimum time instead.
+Flags of the caller come last and win.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import itertools
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -20,8 +25,13 @@ from harness.engines.state import CaseState
 from harness.errors import TreeError, UnusableError
 
 DEFAULT_MIN_TIME = 1.5
+DEFAULT_TIMEOUT = 600.0
 # Samples that nvbench takes beyond its minimum before it looks at any criterion.
 SPARE_SAMPLES = 16
+# Several short processes tell more than a long one, so a slow operator is cut short in each.
+ADAPTIVE_TIMEOUT = 5.0
+ADAPTIVE_BATCH_TIME = 0.1
+ADAPTIVE_MIN_TIME = 0.1
 
 
 class NvbenchState(CaseState):
@@ -90,20 +100,38 @@ def load() -> Any:
         raise UnusableError(f"nvbench cannot be loaded in {sys.executable}: {error}") from None
 
 
-def flags(settings: Settings, dev_id: int) -> list[str]:
-    """nvbench's command line for one measurement, outputs left out."""
+def flags(settings: Settings, dev_id: int) -> list[list[str]]:
+    """nvbench's command lines for one measurement, outputs left out: the first that starts runs."""
     given = {flag.partition("=")[0] for flag in settings.nvbench_flags if flag.startswith("-")}
-    words = ["--device", str(dev_id), "--timeout", f"{settings.timeout:g}"]
-    if settings.min_time is not None:
-        words += ["--min-time", f"{settings.min_time:g}"]
-    elif "--stopping-criterion" not in given:
-        # Other criteria have no minimum time and refuse the flag.
-        words += ["--min-time", f"{DEFAULT_MIN_TIME:g}"]
+    adaptive = settings.sampling == "adaptive"
+    usual = ADAPTIVE_TIMEOUT if adaptive else DEFAULT_TIMEOUT
+    timeout = usual if settings.timeout is None else settings.timeout
+    head = ["--device", str(dev_id), "--timeout", f"{timeout:g}"]
     if "--throttle-threshold" not in given:
-        words += ["--throttle-threshold", "0"]
-    if "--min-samples" not in given:
-        words += ["--min-samples", str(max(1, settings.samples - SPARE_SAMPLES))]
-    return [*words, *settings.nvbench_flags]
+        head += ["--throttle-threshold", "0"]
+    if not adaptive and "--min-samples" not in given:
+        head += ["--min-samples", str(max(1, settings.samples - SPARE_SAMPLES))]
+    least = DEFAULT_MIN_TIME if settings.min_time is None else settings.min_time
+    stop = [["--min-time", f"{least:g}"]]
+    if settings.min_time is None and "--stopping-criterion" in given:
+        # Other criteria have no minimum time and refuse the flag.
+        stop = [[]]
+    elif settings.min_time is None and adaptive:
+        entropy = ["--stopping-criterion", "entropy"]
+        if "--batch-target-time" not in given:
+            entropy += ["--batch-target-time", f"{ADAPTIVE_BATCH_TIME:g}"]
+        stop = [entropy, ["--min-time", f"{ADAPTIVE_MIN_TIME:g}"]]
+    return [[*head, *words, *settings.nvbench_flags] for words in stop]
+
+
+def _criterion(words: Sequence[str]) -> str:
+    """The stopping criterion that a command line asks for; the last flag wins, as in nvbench."""
+    named = [
+        follower if word == "--stopping-criterion" else word.partition("=")[2]
+        for word, follower in itertools.pairwise([*words, ""])
+        if word.partition("=")[0] == "--stopping-criterion"
+    ]
+    return named[-1] if named else "stdrel"
 
 
 class NvbenchEngine:
@@ -133,22 +161,33 @@ class NvbenchEngine:
         bench.register(case)
         with tempfile.TemporaryDirectory(prefix="nvbench-") as folder:
             outputs = Path(folder)
-            words = flags(self._settings, dev_id)
-            as_json = ["--jsonbin", str(outputs / "result.json")]
-            as_csv = ["--csv", str(outputs / "result.csv")]
-            problem = _run(bench, [op, *words, *as_json, *as_csv])
-            if not states:
-                markers.warn("nvbench did not start; trying without its JSON output")
-                again = _run(bench, [op, *words, *as_csv])
-                # A refusal of the JSON is no problem any more once the second try has run.
-                problem = again if again is not None or states else problem
+            problem, words = self._start(bench, op, dev_id, outputs, states)
             if failures:
                 raise failures[0]
             if not states:
                 raise self._not_started(problem)
             if problem is not None:
                 raise problem
-            return nvbench_results.collect(states[-1], outputs)
+            measured = nvbench_results.collect(states[-1], outputs)
+        return dataclasses.replace(measured, criterion=_criterion(words))
+
+    def _start(
+        self, bench: Any, op: str, dev_id: int, outputs: Path, states: Sequence[NvbenchState]
+    ) -> tuple[Exception | None, list[str]]:
+        """Run the first command line that this nvbench takes; returns what it raised, and it."""
+        as_csv = ["--csv", str(outputs / "result.csv")]
+        as_json = ["--jsonbin", str(outputs / "result.json"), *as_csv]
+        lines = flags(self._settings, dev_id)
+        tries = [(words, out) for out in (as_json, as_csv) for words in lines]
+        first: Exception | None = None
+        for words, out in tries:
+            problem = _run(bench, [op, *words, *out])
+            if states:
+                return problem, words
+            # What is told is why the line that was meant did not start.
+            first = first or problem
+            markers.warn(f"nvbench did not start with {' '.join(words)} {out[0]}")
+        return first, tries[-1][0]
 
     def _not_started(self, problem: Exception | None) -> Exception:
         why = f": {problem}" if problem is not None else ", see its message above"

@@ -1,9 +1,10 @@
 """The ``torch`` engine: wall-clock time on the CPU with ``torch.utils.benchmark``.
 
 A sample is the mean of a block of calls, long enough for the clock. Sampling ends when ``samples``
-blocks are there or the minimum time (0.5 s by default) is spent, whichever comes first, but not
-before five blocks or one timeout: an upper bound, so that ``samples`` 1000 does not run for
-minutes. There is no GPU time here and none is made up; caches stay warm between calls.
+blocks are there or the minimum time (0.5 s; adaptive, in each of several processes: 0.1 s) is
+spent, whichever comes first, but not before five blocks or one timeout: an upper bound, so that
+``samples`` 1000 does not run for minutes. There is no GPU time here and none is made up; caches
+stay warm between calls.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from harness.engines import Measurement, Settings
 from harness.engines.state import CaseState, Launch
 
 DEFAULT_MIN_TIME = 0.5
+ADAPTIVE_MIN_TIME = 0.1
+DEFAULT_TIMEOUT = 600.0
 FEWEST_BLOCKS = 5
 
 
@@ -54,7 +57,9 @@ def sample(launcher: Callable[[Any], None], settings: Settings) -> list[float]:
     import torch
     from torch.utils.benchmark import Timer
 
-    min_time = DEFAULT_MIN_TIME if settings.min_time is None else settings.min_time
+    usual = ADAPTIVE_MIN_TIME if settings.sampling == "adaptive" else DEFAULT_MIN_TIME
+    min_time = usual if settings.min_time is None else settings.min_time
+    timeout = DEFAULT_TIMEOUT if settings.timeout is None else settings.timeout
     wanted = max(1, settings.samples)
     fewest = min(FEWEST_BLOCKS, wanted)
     times: list[float] = []
@@ -64,7 +69,7 @@ def sample(launcher: Callable[[Any], None], settings: Settings) -> list[float]:
         times.append(seconds / number)
         spent = time.monotonic() - began
         enough = len(times) >= wanted or (spent >= min_time and len(times) >= fewest)
-        if enough or spent >= settings.timeout:
+        if enough or spent >= timeout:
             raise _EnoughError
 
     # The timer would otherwise measure with one thread, unlike any real caller.
@@ -105,4 +110,5 @@ class TorchEngine:
             cpu=cpu,
             elements_per_second=state.elements / mean if state.elements and mean else None,
             bytes_per_second=moved / mean if moved and mean else None,
+            criterion="min-time",
         )

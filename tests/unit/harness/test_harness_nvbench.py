@@ -197,7 +197,7 @@ def test_a_port_without_json_gives_its_csv(play: Play, capsys: pytest.CaptureFix
     assert (found.cpu["mean"], found.cpu["noise"]) == (0.00015, 0.0089)
     assert (found.cold_gpu["samples"], found.batch_gpu["samples"]) == (20256, 20300)
     assert found.cold_gpu["median"] is None and found.bandwidth_utilisation == 0.758
-    assert "JSON" in capsys.readouterr().err
+    assert "did not start with --device 0 --timeout 600" in capsys.readouterr().err
 
 
 def test_a_runners_exception_comes_out_as_it_was(play: Play) -> None:
@@ -263,29 +263,82 @@ def test_mxbench_offers_the_same_in_a_module_below(
     assert nvbench.load() is played
 
 
-ESTABLISHED = "--device 1 --timeout 600 --min-time 1.5 --throttle-threshold 0 --min-samples 84"
+HEAD = "--device 1 --timeout 600 --throttle-threshold 0"
+ESTABLISHED = f"{HEAD} --min-samples 84 --min-time 1.5"
+SHORT = "--device 1 --timeout 5 --throttle-threshold 0"
+ENTROPY = "--stopping-criterion entropy --batch-target-time 0.1"
 
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (Settings(samples=100), ESTABLISHED),
-        (Settings(samples=3), ESTABLISHED.replace("84", "1")),
-        (Settings(samples=100, min_time=0.25), ESTABLISHED.replace("1.5", "0.25")),
+        (Settings(samples=100), [ESTABLISHED]),
+        (Settings(samples=3), [ESTABLISHED.replace("84", "1")]),
+        (Settings(samples=100, min_time=0.25), [ESTABLISHED.replace("1.5", "0.25")]),
+        (Settings(samples=100, timeout=9), [ESTABLISHED.replace("600", "9")]),
         (
             Settings(samples=100, nvbench_flags=("--min-samples", "7")),
-            ESTABLISHED.removesuffix(" --min-samples 84") + " --min-samples 7",
+            [f"{HEAD} --min-time 1.5 --min-samples 7"],
         ),
         (
             Settings(samples=100, nvbench_flags=("--stopping-criterion", "entropy")),
-            ESTABLISHED.replace(" --min-time 1.5", "") + " --stopping-criterion entropy",
+            [f"{HEAD} --min-samples 84 --stopping-criterion entropy"],
         ),
         (
             Settings(samples=100, nvbench_flags=("--throttle-threshold=75", "--no-batch")),
-            ESTABLISHED.replace(" --throttle-threshold 0", "")
-            + " --throttle-threshold=75 --no-batch",
+            [
+                "--device 1 --timeout 600 --min-samples 84 --min-time 1.5 "
+                "--throttle-threshold=75 --no-batch"
+            ],
+        ),
+        (Settings("adaptive"), [f"{SHORT} {ENTROPY}", f"{SHORT} --min-time 0.1"]),
+        (Settings("adaptive", min_time=0.3), [f"{SHORT} --min-time 0.3"]),
+        (
+            Settings("adaptive", timeout=2),
+            [
+                f"{SHORT} {ENTROPY}".replace("5", "2", 1),
+                f"{SHORT} --min-time 0.1".replace("5", "2", 1),
+            ],
+        ),
+        (
+            Settings("adaptive", nvbench_flags=("--stopping-criterion=sample-count",)),
+            [f"{SHORT} --stopping-criterion=sample-count"],
         ),
     ],
 )
-def test_flags(settings: Settings, expected: str) -> None:
-    assert nvbench.flags(settings, 1) == expected.split()
+def test_flags(settings: Settings, expected: list[str]) -> None:
+    assert nvbench.flags(settings, 1) == [words.split() for words in expected]
+
+
+@pytest.mark.parametrize(
+    ("settings", "criterion"),
+    [
+        (Settings(), "stdrel"),
+        (Settings("adaptive"), "entropy"),
+        (Settings("adaptive", min_time=1.0), "stdrel"),
+        (Settings(nvbench_flags=("--stopping-criterion=sample-count",)), "sample-count"),
+    ],
+)
+def test_a_measurement_says_what_ended_its_sampling(
+    play: Play, settings: Settings, criterion: str
+) -> None:
+    play(full())
+    assert NvbenchEngine(settings).measure("op", 0, good).criterion == criterion
+
+
+@pytest.mark.parametrize("wrote", [full(), None])
+def test_a_port_without_the_entropy_criterion_samples_a_short_time(
+    play: Play, wrote: dict[str, Any] | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played = play(wrote)
+    run = played.run_all_benchmarks
+
+    def older(argv: list[str]) -> None:
+        if "entropy" in argv:
+            raise RuntimeError("No such stopping criterion")
+        run(argv)
+
+    played.run_all_benchmarks = older  # type: ignore[method-assign]
+    found = NvbenchEngine(Settings("adaptive")).measure("op", 0, good)
+    assert found.criterion == "stdrel" and found.cold_gpu is not None
+    assert "did not start" in capsys.readouterr().err

@@ -1,0 +1,146 @@
+"""One operator of ``testall``: run its front door, keep its records, say what became of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import files, record, warm
+from harness.errors import ForeignFileError
+from harness.session import EXIT_CODES, exit_code
+
+FRONT_DOOR = "mcoplib_mxbenchmark_ops.py"
+GRACE = 5.0
+# Worst first: the status that stands for an operator with several cases.
+_SEVERITY = ("ERROR", "TIMEOUT", "FAILED", "NOT_RUN", "UNAVAILABLE", "UNVERIFIED", "PASSED")
+_DONE = {
+    "[APPEND]": "appended",
+    "[NEW]": "appended",
+    "[UPDATE]": "updated",
+    "[SKIP]": "exists",
+    "[KEEP]": "kept",
+    "Result:": "compared",
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one operator; ``note`` says more in a few words."""
+
+    status: str
+    note: str
+    code: int
+    output: bytes = b""
+    records: tuple[dict[str, Any], ...] = ()
+    # After it the device answers no more, so nothing else can run there.
+    device_dead: bool = False
+
+
+class Job:
+    """One operator's front door: forked by a warm server, else in a fresh Python."""
+
+    def __init__(
+        self, root: Path, argv: Sequence[str], operators: Sequence[str], server: warm.Server | None
+    ) -> None:
+        self._root = root
+        self._argv = argv
+        self._operators = operators
+        self._server = server
+
+    def run(self, output: int, limit: float) -> int | None:
+        """The exit code, negative for a signal; None when it was killed after ``limit`` s."""
+        if self._server is not None:
+            started = self._server.start(self._argv, self._operators, output)
+            if isinstance(started, int):
+                return self._forked(started, limit)
+            os.write(output, f"warning: not forked from the warm process: {started}\n".encode())
+        return self._fresh(output, limit)
+
+    def _forked(self, pid: int, limit: float) -> int | None:
+        assert self._server is not None
+        status: int | None = None
+        try:
+            status = self._server.wait(limit)
+        except ConnectionError:
+            return -signal.SIGKILL
+        finally:
+            warm.end_group(pid, GRACE)
+        if status is None:
+            self._server.wait(GRACE)
+            return None
+        return os.waitstatus_to_exitcode(status)
+
+    def _fresh(self, output: int, limit: float) -> int | None:
+        process = subprocess.Popen(
+            [sys.executable, "-u", str(self._root / FRONT_DOOR), *self._argv],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        reaper = threading.Thread(target=process.wait)
+        reaper.start()
+        try:
+            reaper.join(limit)
+            timed_out = reaper.is_alive()
+        finally:
+            warm.end_group(process.pid, GRACE)
+            reaper.join()
+        return None if timed_out else process.returncode
+
+
+def keep(own: Path, records: Path) -> list[dict[str, Any]]:
+    """Move the operator's records to those of the run; an unfinished last line is not one."""
+    try:
+        lines = files.read_regular(own).split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+    kept = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found = json.loads(line)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or found.get("status") not in EXIT_CODES:
+            raise ForeignFileError(
+                f"{own}:{number}: the operator wrote into its own records; none of them is kept"
+            )
+        kept.append(found)
+    record.append(records, *kept)
+    return kept
+
+
+def judge(code: int, kept: Sequence[dict[str, Any]], text: bytes, *, strict: bool) -> Result:
+    """What became of an operator, by its exit code, its records and what it printed."""
+    records = tuple(kept)
+    statuses = [str(r["status"]) for r in records]
+    if code < 0:
+        return Result("ERROR", f"killed by {signal.Signals(-code).name}", 1, text, records)
+    if not statuses:
+        said = text.decode("utf-8", "replace").strip().splitlines()
+        told = code if code in (2, 3) else 1
+        return Result("ERROR", said[-1] if said else f"exit code {code}, no result", told, text)
+    status = next(s for s in _SEVERITY if s in statuses)
+    if status == "PASSED":
+        if code != 0:
+            # All cases are well, but what came after them is not: the table, say.
+            return Result("ERROR", f"exit code {code}", code, text, records)
+        done = [word for mark, word in _DONE.items() if mark.encode() in text]
+        return Result(status, ", ".join(done) or "measured", 0, b"", records)
+    # An unavailable operator only counts.
+    counting = [r for r in records if strict or r["status"] != "UNAVAILABLE"]
+    counted = exit_code(counting, strict=strict)
+    dead = code == EXIT_CODES["UNAVAILABLE"] != exit_code(records, strict=strict)
+    note = f"{statuses.count(status)} of {len(statuses)} cases" if len(statuses) > 1 else ""
+    known = [r["known_failure"]["reason"] for r in records if r.get("known_failure")]
+    if known and counted == 0 and status != "UNAVAILABLE":
+        note = f"known: {known[0]}"
+    return Result(status, note or f"exit code {code}", counted, text, records, dead)

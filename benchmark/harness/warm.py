@@ -1,0 +1,187 @@
+"""A warm server: forks front doors from a process that imported torch once.
+
+``testall`` starts one for each GPU it uses. An operator then costs no import; it still has a
+process group of its own, whose front door in turn forks every case. The server never touches a
+GPU and refuses to fork when it is no longer fit for it (see ``preload``): the operator then gets a
+fresh Python.
+
+Protocol over a Unix socket, one JSON object a message: the client sends ``{"argv", "operators",
+"root"}`` with the descriptor that takes the output; the server answers ``{"pid"}`` or
+``{"refused"}``, and ``{"status"}`` (as of ``waitpid``) when that process has ended. When the client
+goes away, the server ends with all that it started.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from harness import preload
+
+_MESSAGE = 1 << 20
+_START_LIMIT = 300.0
+
+
+class Server:
+    """The client's side: a server process and the operator that runs in it, one at a time."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-u", "-c", _SCRIPT, str(root), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._socket = ours
+
+    def start(self, argv: Sequence[str], operators: Sequence[str], output: int) -> int | str:
+        """Start a front door that writes to descriptor ``output``; its pid, or why it did not."""
+        request = {"argv": list(argv), "operators": list(operators), "root": str(self._root)}
+        try:
+            fds = array.array("i", [output]).tobytes()
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)]
+            self._socket.sendmsg([json.dumps(request).encode()], rights)
+            # The first answer waits for torch's import.
+            answer = self._receive(_START_LIMIT)
+        except OSError as error:
+            return f"it ended: {error.strerror}"
+        if answer is None:
+            return "it ended or did not answer"
+        pid: int | None = answer.get("pid")
+        return str(answer.get("refused")) if pid is None else pid
+
+    def wait(self, limit: float) -> int | None:
+        """The ``waitpid`` status of the front door; None when it still runs after ``limit`` s.
+
+        Raises ``ConnectionError`` when the server has gone.
+        """
+        answer = self._receive(limit)
+        if answer is None:
+            if self._process.poll() is not None:
+                raise ConnectionError("the warm process ended")
+            return None
+        status: int = answer["status"]
+        return status
+
+    def _receive(self, limit: float) -> dict[str, Any] | None:
+        if not select.select([self._socket], [], [], limit)[0]:
+            return None
+        data = self._socket.recv(_MESSAGE)
+        if not data:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(5.0)
+            return None
+        answer: dict[str, Any] = json.loads(data)
+        return answer
+
+    def close(self) -> None:
+        """End the server and whatever still runs in it."""
+        self._socket.close()
+        try:
+            self._process.wait(10.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+# The tree comes first on the path, as it does for the script that is the front door.
+_SCRIPT = (
+    "import sys; sys.path[0] = sys.argv[1]; from harness.warm import serve; serve(int(sys.argv[2]))"
+)
+
+
+def serve(descriptor: int) -> None:
+    """Serve until the other end of the socket is closed."""
+    connection = socket.socket(fileno=descriptor)
+    connection.set_inheritable(False)
+    # Without torch every front door says so itself.
+    with suppress(ImportError):
+        preload.import_torch()
+        import harness.session  # noqa: F401 - so that no child has to import it
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    child: int | None = None
+    while True:
+        ready, _, _ = select.select([connection, woken], [], [])
+        if woken in ready:
+            os.read(woken, 64)
+            if child is not None:
+                found, status = os.waitpid(child, os.WNOHANG)
+                if found:
+                    child = None
+                    connection.send(json.dumps({"status": status}).encode())
+        if connection not in ready:
+            continue
+        data, ancillary, _, _ = connection.recvmsg(_MESSAGE, socket.CMSG_SPACE(4))
+        if not data:
+            break
+        outputs = array.array("i")
+        for _, _, rights in ancillary:
+            outputs.frombytes(rights)
+        child, answer = _start(json.loads(data), outputs[0], [connection.fileno(), woken, wake])
+        os.close(outputs[0])
+        connection.send(json.dumps(answer).encode())
+    if child is not None:
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+
+
+def _start(
+    request: dict[str, Any], output: int, own: Sequence[int]
+) -> tuple[int | None, dict[str, Any]]:
+    reason = preload.soiled()
+    if reason is not None:
+        return None, {"refused": reason}
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        return pid, {"pid": pid}
+    code = 70
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        for handle in (output, *own):
+            os.close(handle)
+        from harness.cli import main
+
+        code = main(request["argv"], request["operators"], request["root"])
+    except BaseException:  # noqa: BLE001 - the child must not return into the server's loop
+        sys.excepthook(*sys.exc_info())
+    finally:
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+    raise AssertionError("not reached")
+
+
+def end_group(leader: int, grace: float) -> None:
+    """Leave nothing alive of the process group ``leader``: TERM, then KILL after ``grace`` s."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + grace
+        try:
+            os.killpg(leader, number)
+            while time.monotonic() < deadline:
+                os.killpg(leader, 0)
+                time.sleep(0.02)
+        except (ProcessLookupError, PermissionError):  # macOS: not permitted on a dead one
+            return
