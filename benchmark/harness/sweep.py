@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import itertools
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from harness import markers
+from harness.cases import NOT_PARAMETERS
 from harness.errors import TreeError
 
 # Lists under these names are one value, never a sweep.
@@ -39,6 +41,59 @@ def expand(config: dict[str, Any], where: str) -> list[dict[str, Any]]:
         case.update(zip(swept, copy.deepcopy(values), strict=True))
         cases.append(case)
     return cases
+
+
+def select(
+    cases: Sequence[dict[str, Any]], filters: Sequence[str], where: str
+) -> list[dict[str, Any]]:
+    """Return those of ``cases`` that every ``KEY=VALUE`` of ``filters`` lets through.
+
+    A value is compared as JSON, then as text. A key that is named several times lets any of its
+    values through. Raises ``TreeError`` naming ``where`` for a filter without ``=``, for a key that
+    no case has, and when no case is left.
+    """
+    wanted: dict[str, list[str]] = {}
+    for text in filters:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise TreeError(f"--case {text!r}: write KEY=VALUE")
+        wanted.setdefault(key.strip(), []).append(value.strip())
+    for key in wanted:
+        if key not in cases[0] or key in NOT_PARAMETERS:
+            raise TreeError(f"{where}: --case {key}: no such parameter{_near(key, cases)}")
+    left = [
+        case
+        for case in cases
+        if all(any(_is(case[key], text) for text in texts) for key, texts in wanted.items())
+    ]
+    if not left:
+        there = "; ".join(
+            f"{key} is {', '.join(dict.fromkeys(_shown(case[key]) for case in cases))}"
+            for key in wanted
+        )
+        raise TreeError(f"{where}: no case is {' '.join(map(str.strip, filters))}: {there}")
+    return left
+
+
+def _is(value: Any, text: str) -> bool:
+    try:
+        if json.dumps(json.loads(text), sort_keys=True) == json.dumps(value, sort_keys=True):
+            return True
+    except (ValueError, RecursionError):
+        pass
+    return str(value) == text
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _near(key: str, cases: Sequence[dict[str, Any]]) -> str:
+    names = [name for name in cases[0] if name not in NOT_PARAMETERS]
+    swept = [name for name in names if any(case[name] != cases[0][name] for case in cases)]
+    close = difflib.get_close_matches(key, names, n=3)
+    said = f"; did you mean {', '.join(close)}?" if close else ""
+    return f"{said}; swept are {', '.join(swept)}" if swept else f"{said}; nothing is swept there"
 
 
 def _once(values: list[Any], key: str, where: str) -> list[Any]:
