@@ -18,6 +18,7 @@ from typing import Any
 
 from orchestrator.errors import TreeError, UsageError
 from orchestrator.suites import whitelist
+from orchestrator.suites.cases import check_cases
 from orchestrator.suites.measuring import Measuring
 
 NAME = "mcoplib"
@@ -64,8 +65,11 @@ class McoplibSuite:
         """The names in the front door's whitelist."""
         return whitelist.names(read_text(self.script), str(self.script))
 
-    def check(self, ops: Sequence[str]) -> None:
-        """Raise unless each operator is listed and its config and runner can be read."""
+    def check(self, ops: Sequence[str], cases: Sequence[str] = ()) -> None:
+        """Raise unless each operator is listed and its config and runner can be read.
+
+        ``cases`` are ``KEY=VALUE`` filters, each operator's config has to have a case for them.
+        """
         known = self.operators()
         unknown = [op for op in ops if op not in known]
         if unknown:
@@ -79,7 +83,7 @@ class McoplibSuite:
                 else f"write its config and runner and add it to {whitelist.NAME}",
             )
         for op in ops:
-            self.read_config(op)
+            check_cases(self.read_config(op), cases, str(self.config_path(op)))
             self._check_runner(op)
 
     def read_config(self, op: str) -> dict[str, Any]:

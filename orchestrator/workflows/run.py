@@ -51,7 +51,7 @@ def run(
     began = time.monotonic()
     measuring = measuring or Measuring()
     _check_honoured(context.targets, measuring)
-    context.suite.check(_own(context, ops))
+    context.suite.check(_own(context, ops), measuring.cases)
     tree = context.tree()
     plan = plan_run(new_run_id(), context.targets, ops, context.suite, tree.name, measuring)
     if dry_run:
