@@ -46,7 +46,7 @@ class Report:
         """The whole file."""
         how = textwrap.fill(self.how, 100, break_long_words=False, break_on_hyphens=False)
         lines = [f"# {self.title}", "", how, "", f"Made by `{self.command}`.", ""]
-        lines += _grid(
+        lines += grid(
             ["", "median", "min", "max", "spread", "rounds", "ratio of medians"],
             [self._row(name, values) for name, values in self.seconds.items()],
         )
@@ -64,7 +64,7 @@ class Report:
             ]
             for promise in self.promises
         ]
-        lines += _grid(["promise", "measured", "limit", "kept"], rows)
+        lines += grid(["promise", "measured", "limit", "kept"], rows)
         lines += ["", *(f"- {line}" for line in self.foot), ""]
         return "\n".join(lines)
 
@@ -88,7 +88,8 @@ def median(values: Sequence[float]) -> float:
     return statistics.median(values)
 
 
-def _grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table, its columns aligned."""
     cells = [list(head), *(list(row) for row in rows)]
     widths = [max(3, *(len(row[i]) for row in cells)) for i in range(len(head))]
     ruled = [cells[0], ["-" * width for width in widths], *cells[1:]]
