@@ -102,9 +102,9 @@ def render(records: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
         + ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
         + ".",
         "",
-        "Made by `python bench/device.py`. Cold: median over the repeats of the median GPU time with",
-        "a flushed L2 cache; spread: of the repeats' medians, (max - min) / median; batch: mean of",
-        "launches back to back; noise: relative standard deviation within a repeat; share: of the",
+        "Made by `python bench/device.py`. Cold: median over the repeats of the median GPU time,",
+        "the L2 cache flushed; spread: of the repeats' medians, (max - min) / median; batch: mean",
+        "of launches back to back; noise: relative standard deviation in a repeat; share: of the",
         "peak that binds, memory bandwidth or arithmetic, from the bytes and FLOPs that the",
         "operator's own tensors make.",
         "",
