@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from harness_tree import BENCHMARK, Tree, records_of, rows_of
 pytestmark = pytest.mark.gpu
 
 OWN = sorted(path.stem for path in (BENCHMARK / "config").glob("torch_*.json"))
-QUICK = ("--min-time", "0.05", "--set", "samples=30")
+QUICK = ("--sampling", "established", "--min-time", "0.05", "--set", "samples=30")
 
 # The runner that the working description shows, kept as it stands there.
 SKELETON = """
@@ -92,8 +93,10 @@ CONFIG: dict[str, Any] = {
     "samples": 30,
 }
 
-# One way to be right, and ways to go wrong that only a GPU has.
+# Two ways to be right, and the ways to go wrong.
 ZOO = """
+import ctypes
+
 import torch
 from mcoplib_mxbenchmark_op_wrapper import OpBenchmarkBase
 
@@ -107,25 +110,62 @@ class Zoo_runner(OpBenchmarkBase):
     def define_metrics(self, state):
         state.add_summary("Op", self.name)
 
-    def _call(self, x, index):
-        y = x[index]
-        if self.kernel == "synchronous":
+    def _data(self, dev_id):
+        x = torch.randn(4096, 1024, device=f"cuda:{dev_id}")
+        return x, torch.empty_like(x)
+
+    def _call(self, x, out):
+        if self.kernel == "untouched":
+            return
+        torch.mul(x, 2 if self.kernel == "scaled" else 1, out=out)
+        if self.kernel == "wrong":
+            out.copy_(x.flip(0))
+        elif self.kernel == "nan":
+            out[7, 7] = float("nan")
+        elif self.kernel == "one_wrong_row":
+            out[4000] = x[3999]
+        elif self.kernel == "out_of_bounds":
+            index = torch.full((64,), (1 << 30) - 1, device=x.device)
+            out[0, :64] = x.view(-1)[index]
+        elif self.kernel == "out_of_memory":
+            torch.empty(1 << 50, device=x.device)
+        elif self.kernel == "hanging":
+            torch.cuda._sleep(1 << 60)
+        elif self.kernel == "segfaulting":
+            ctypes.string_at(0)
+        elif self.kernel == "synchronous":
             torch.cuda.synchronize()
-        return y
 
     def prepare_and_get_launcher(self, dev_id, tc_s):
         with torch.cuda.stream(tc_s):
-            x = torch.randn(4096, device=f"cuda:{dev_id}")
-            limit = 1 << 30 if self.kernel == "out_of_bounds" else 1
-            index = torch.full((64,), limit - 1, device=f"cuda:{dev_id}")
-        return self.make_launcher(dev_id, self._call, x, index)
+            self.x, self.out = self._data(dev_id)
+        return self.make_launcher(dev_id, self._call, self.x, self.out)
 
     def run_verification(self, dev_id):
-        x = torch.randn(4096, device=f"cuda:{dev_id}")
-        if self.kernel == "out_of_memory":
-            torch.empty(1 << 50, device=x.device)
-        return self.check_diff(x * (2 if self.kernel == "scaled" else 1), x)
+        x, out = self._data(dev_id)
+        self.poison(out)
+        self._call(x, out)
+        return self.check_diff(out, x)
+
+    def verify_timed(self, dev_id):
+        if self.kernel == "wrong_when_timed":
+            self.out[5] = 0
+        return self.check_diff(self.out, self.x)
 """
+ZOO_SAYS = {
+    "right": ("PASSED", ""),
+    "wrong": ("FAILED", "cosine"),
+    "nan": ("FAILED", "1 of 4194304 output values"),
+    "scaled": ("FAILED", "norm is 2 times"),
+    "untouched": ("FAILED", "not finite"),
+    "one_wrong_row": ("FAILED", "cosine"),
+    "wrong_when_timed": ("FAILED", "right before it was timed, wrong after"),
+    "out_of_bounds": ("ERROR", "device-side assert|illegal memory access"),
+    "out_of_memory": ("ERROR", "out of memory|Invalid|too large|overflow"),
+    "hanging": ("TIMEOUT", "killed after"),
+    "segfaulting": ("ERROR", "SIGSEGV"),
+    "synchronous": ("PASSED", ""),
+}
 
 
 def test_device_and_timers_of_own_operators(gpu_tree: Tree, tmp_path: Path) -> None:
@@ -184,25 +224,52 @@ def test_the_skeleton_without_its_library_is_unavailable(gpu_tree: Tree, tmp_pat
     assert "torch.ops._C.my_op" in record["error"]["message"]
 
 
-def test_a_bad_case_spoils_no_other_and_the_gpu_answers_again(
-    gpu_tree: Tree, tmp_path: Path
-) -> None:
-    kernels = ["right", "out_of_bounds", "scaled", "out_of_memory", "synchronous"]
-    gpu_tree.add("zoo", {"kernel": kernels, "again": [0, 1], "dtype": "float32"}, ZOO)
+def test_each_fault_is_named_and_the_gpu_answers_again(gpu_tree: Tree, tmp_path: Path) -> None:
+    gpu_tree.add("zoo", {"kernel": list(ZOO_SAYS), "dtype": "float32"}, ZOO)
     out = tmp_path / "r.jsonl"
-    ran = gpu_tree.run("--op", "zoo", "--records", str(out), *QUICK)
-    found = [(r["parameters"]["kernel"], r["status"]) for r in records_of(out)]
-    expected = [
-        ("right", "PASSED"),
-        ("out_of_bounds", "ERROR"),
-        ("scaled", "FAILED"),
-        ("out_of_memory", "ERROR"),
-        ("synchronous", "PASSED"),
-    ]
-    assert found == [pair for pair in expected for _ in range(2)], ran
+    limits = ("--case-timeout", "20", "--repeats", "2")
+    ran = gpu_tree.run("--op", "zoo", "--records", str(out), *limits)
+    found = {r["parameters"]["kernel"]: r for r in records_of(out)}
+    statuses = {kernel: record["status"] for kernel, record in found.items()}
+    assert statuses == {kernel: status for kernel, (status, _) in ZOO_SAYS.items()}, ran
     assert ran.code == 1
-    synchronous = next(r for r in records_of(out) if r["parameters"]["kernel"] == "synchronous")
-    assert synchronous["timers"]["batch_gpu"] is None
+    for kernel, (status, words) in ZOO_SAYS.items():
+        if status != "PASSED":
+            assert re.search(words, found[kernel]["error"]["message"]), found[kernel]["error"]
+    assert found["synchronous"]["timers"]["batch_gpu"] is None
+    assert found["right"]["timers"]["batch_gpu"] is not None
+
+
+def test_several_processes_and_what_is_said_of_them(gpu_tree: Tree, tmp_path: Path) -> None:
+    out = tmp_path / "r.jsonl"
+    ran = gpu_tree.run("--op", "torch_softmax", "--records", str(out))
+    (record,) = records_of(out)
+    assert ran.code == 0, ran
+    medians = record["sampling"]["medians"]
+    assert record["sampling"] == {
+        "mode": "adaptive",
+        "criterion": "entropy",
+        "repeats": 5,
+        "medians": medians,
+    }
+    assert len(medians) == 5 == record["repeats"]
+    assert record["timers"]["cold_gpu"]["median"] == sorted(medians)[2]
+    assert 0 <= record["repeat_spread"] < 0.2
+    board = record["environment"]["board"]
+    assert board["after"]["sm_clock_mhz"] > 0 and board["after"]["temperature_c"] > 0
+    assert board["foreign"] == [[], []] and record["environment"]["driver"]
+    assert 0 < record["roofline"]["fraction"] < 1.05
+
+
+@pytest.mark.parametrize("flags", [[], ["--cold"]])
+def test_warm_and_cold_testall_measure_the_same(
+    gpu_tree: Tree, tmp_path: Path, flags: list[str]
+) -> None:
+    table = tmp_path / "t.csv"
+    args = ("--csv", str(table), "--ops", "torch_softmax,torch_rms_norm", "--repeats", "1")
+    ran = gpu_tree.run(*args, *flags, script="testall.py")
+    assert ran.code == 0 and "success=2" in ran.out, ran
+    assert "not forked" not in ran.out + ran.err
 
 
 @pytest.mark.parametrize(
