@@ -10,9 +10,10 @@ import csv
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from harness import csvtable, files, markers
-from harness.csvtable import Col, Row, Table
+from harness.csvtable import CASE_ID, GPU_MEDIAN, Col, Row, Table
 from harness.environment import device_model
 
 # A row is replaced when the new time is more than this share below the old one.
@@ -22,12 +23,20 @@ UPDATE_GAIN = 0.05
 Compared = tuple[str, "Row | None"]
 
 
+class Pair(NamedTuple):
+    """Seconds of an old and a new row by the same ``timer``."""
+
+    before: float
+    after: float
+    timer: str
+
+
 def generate(path: Path, rows: Sequence[Row]) -> None:
     """Append the rows that the file at ``path`` lacks."""
     appended = skipped = 0
     with csvtable.locked(path):
         table = _read(path, writes=True)
-        index = _Index(table, rows)
+        index = Index(table, rows)
         for row in rows:
             op = row.cells[Col.OP_NAME]
             if index.find(row) is not None:
@@ -47,16 +56,15 @@ def update(path: Path, rows: Sequence[Row]) -> None:
     updated = kept = 0
     with csvtable.locked(path):
         table = _read(path, writes=True)
-        index = _Index(table, rows)
+        index = Index(table, rows)
         for row in rows:
             old = index.find(row)
-            cells = table.fit(row)
             if old is None:
-                table.rows.append(cells)
+                table.rows.append(table.fit(row))
                 markers.say(f"[NEW] {row.cells[Col.OP_NAME]}")
                 updated += 1
             elif _faster(table, old, row):
-                old[:] = cells
+                table.replace(old, row)
                 updated += 1
             else:
                 kept += 1
@@ -67,13 +75,13 @@ def update(path: Path, rows: Sequence[Row]) -> None:
 
 def _faster(table: Table, old: list[str], row: Row) -> bool:
     op = row.cells[Col.OP_NAME]
-    pair = times(table, old, row)
+    pair = times(table.row(old), row)
     if pair is None:
         markers.say(f"[IGNORED] {op} (no timer that both rows have)")
         return False
-    gain = (pair[0] - pair[1]) / pair[0]
+    gain = (pair.before - pair.after) / pair.before
     if gain > UPDATE_GAIN:
-        markers.say(f"[UPDATE] {op} {pair[0]:.3e} -> {pair[1]:.3e} Gain: {gain:.1%}")
+        markers.say(f"[UPDATE] {op} {pair.before:.3e} -> {pair.after:.3e} Gain: {gain:.1%}")
         return True
     markers.say(f"[KEEP] {op} {'Gain' if gain >= 0 else 'Loss'}: {abs(gain):.1%}")
     return False
@@ -85,17 +93,18 @@ def compare(path: Path, op: str, cases: Sequence[Compared], output: Path | None)
     ``output``: a CSV to which the same is appended.
     """
     table = _read(path, writes=False)
-    index = _Index(table, [row for _, row in cases if row is not None])
+    index = Index(table, [row for _, row in cases if row is not None])
     lines = []
     for acc, row in cases:
         old = None if row is None else index.find(row)
-        pair = None if row is None or old is None else times(table, old, row)
-        share = "None" if pair is None else f"{pair[0] / pair[1]:.2%}"
+        pair = None if row is None or old is None else times(table.row(old), row)
+        share = "None" if pair is None else f"{pair.before / pair.after:.2%}"
         markers.say("Result:")
         markers.say(f"Acc verify:{acc}")
         markers.say(f"Performance verify:{share}")
-        case = "" if row is None else row.extra["case_id"]
-        lines.append([op, case, acc, *(map(str, pair) if pair else ("", "")), share])
+        case = "" if row is None else row.extra[CASE_ID]
+        both = ("", "") if pair is None else (str(pair.before), str(pair.after))
+        lines.append([op, case, acc, *both, share])
     if output is not None:
         handle = files.open_regular(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         fresh = os.fstat(handle).st_size == 0
@@ -106,22 +115,21 @@ def compare(path: Path, op: str, cases: Sequence[Compared], output: Path | None)
             writer.writerows(lines)
 
 
-def times(table: Table, old: Sequence[str], new: Row) -> tuple[float, float] | None:
-    """Seconds of the old and the new row by the same timer; None when they share none.
+def times(old: Row, new: Row) -> Pair | None:
+    """The times of the old and the new row by the same timer; None when they share none.
 
     Median cold GPU time, else its mean (older rows); CPU time only where neither saw a GPU.
     """
-    median = "GPU Median (sec)"
     pairs = [
-        (table.extra(old, median), new.extra.get(median, "")),
-        (old[Col.GPU_TIME], new.cells[Col.GPU_TIME]),
+        (old.extra.get(GPU_MEDIAN, ""), new.extra.get(GPU_MEDIAN, ""), "GPU median"),
+        (old.cells[Col.GPU_TIME], new.cells[Col.GPU_TIME], "GPU mean"),
     ]
-    if not any(cell for pair in pairs for cell in pair):
-        pairs = [(old[Col.CPU_TIME], new.cells[Col.CPU_TIME])]
-    for before, after in pairs:
+    if not any(before or after for before, after, _ in pairs):
+        pairs = [(old.cells[Col.CPU_TIME], new.cells[Col.CPU_TIME], "CPU mean")]
+    for before, after, timer in pairs:
         was, now = csvtable.seconds(before), csvtable.seconds(after)
         if was and now:
-            return was, now
+            return Pair(was, now, timer)
     return None
 
 
@@ -141,14 +149,17 @@ def _old_key(cells: Sequence[str]) -> tuple[str, ...]:
     return (cells[Col.OP_NAME], device_model(cells[Col.DEVICE_NAME]), *cells[Col.OP : Col.SAMPLES])
 
 
-class _Index:
+class Index:
     """Finds a new row's older self in a table, as the table was before this run."""
 
     def __init__(self, table: Table, new: Sequence[Row]) -> None:
+        self._table = table
         self._by_case: dict[tuple[str, ...], list[str]] = {}
         self._by_labels: dict[tuple[str, ...], list[str]] = {}
+        self._by_op: dict[tuple[str, ...], list[list[str]]] = {}
         for cells in table.rows:
-            case = table.extra(cells, "case_id")
+            case = table.extra(cells, CASE_ID)
+            self._by_op.setdefault(_old_key(cells)[:2], []).append(cells)
             if case:
                 self._by_case.setdefault((*_old_key(cells), case), cells)
             else:
@@ -158,8 +169,21 @@ class _Index:
         self._ambiguous = {key for key in keys if keys.count(key) > 1}
 
     def find(self, row: Row) -> list[str] | None:
+        """The cells of the older self of ``row``."""
         key = _old_key(row.cells)
-        found = self._by_case.get((*key, row.extra["case_id"]))
+        found = self._by_case.get((*key, row.extra[CASE_ID]))
         if found is None and key not in self._ambiguous:
             return self._by_labels.get(key)
         return found
+
+    def find_case(self, op: str, device_name: str, case: str, *, lone: bool) -> list[str] | None:
+        """The cells of a case that did not get to its labels.
+
+        A row without ``case_id`` is taken for it when both it and the case (``lone``) are their
+        operator's only.
+        """
+        rows = self._by_op.get((op, device_model(device_name)), [])
+        found = [cells for cells in rows if case and self._table.extra(cells, CASE_ID) == case]
+        if found or not lone or len(rows) != 1 or self._table.extra(rows[0], CASE_ID):
+            return found[0] if found else None
+        return rows[0]

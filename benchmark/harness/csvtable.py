@@ -1,8 +1,8 @@
 """The performance CSV: established columns by position, read and written without losing a cell.
 
 Names repeat in the header (``Samples``, ``Noise``), so the first eighteen columns are always
-addressed by position; what follows them (``GPU Median (sec)``, ``case_id``, other people's columns)
-is addressed by name.
+addressed by position; what follows them (``GPU Median (sec)``, ``Flags``, ``case_id``, other
+people's columns) is addressed by name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,13 @@ ESTABLISHED = (
     "Samples",
     "Batch GPU (sec)",
 )
-EXTRA = ("GPU Median (sec)", "Repeats", "Repeat Spread", "case_id")
+GPU_MEDIAN = "GPU Median (sec)"
+REPEATS = "Repeats"
+REPEAT_SPREAD = "Repeat Spread"
+FLOP_RATE = "FLOP/s"
+FLAGS = "Flags"
+CASE_ID = "case_id"
+EXTRA = (GPU_MEDIAN, REPEATS, REPEAT_SPREAD, FLOP_RATE, FLAGS, CASE_ID)
 _BOM = "\ufeff"
 # Micro is written with U+00B5 and with the Greek letter.
 _UNITS = {
@@ -122,6 +128,22 @@ class Table:
         """The cell of ``row`` under an extra column, empty when there is no such column."""
         position = self.column(name)
         return "" if position is None else row[position]
+
+    def row(self, cells: Sequence[str]) -> Row:
+        """A row of this table with its further cells by column name."""
+        width = len(ESTABLISHED)
+        extra: dict[str, str] = {}
+        for name, cell in zip(self.header[width:], cells[width:], strict=True):
+            extra.setdefault(name, cell)
+        return Row([*cells[:width]], extra)
+
+    def replace(self, old: list[str], row: Row) -> None:
+        """Put ``row`` in the place of ``old``; cells of columns that ``row`` lacks stay."""
+        cells = self.fit(row)
+        for position in range(len(ESTABLISHED), len(cells)):
+            if self.header[position] not in row.extra:
+                cells[position] = old[position]
+        old[:] = cells
 
     def fit(self, row: Row) -> list[str]:
         """``row`` as cells of this table; columns it needs are added (empty for older rows)."""
@@ -285,12 +307,22 @@ def row_of(record: dict[str, Any], cos_dist: str) -> Row:
     ]
     extra = {name: _cell(value) for name, value in summaries.items()}
     extra |= {
-        "GPU Median (sec)": _cell(cold.get("median")),
-        "Repeats": _cell(record["repeats"]),
-        "Repeat Spread": _cell(record["repeat_spread"]),
-        "case_id": record["case_id"],
+        GPU_MEDIAN: _cell(cold.get("median")),
+        REPEATS: _cell(record["repeats"]),
+        REPEAT_SPREAD: _cell(record["repeat_spread"]),
+        FLOP_RATE: _cell(_flop_rate(record)),
+        FLAGS: _cell(" ".join(record["flags"])),
+        CASE_ID: record["case_id"],
     }
     return Row([_cell(value) for value in cells], extra)
+
+
+def _flop_rate(record: dict[str, Any]) -> float | None:
+    """Declared FLOPs over the headline time: cold GPU time, on a CPU the CPU's."""
+    name = "cpu" if record["device"]["kind"] == "cpu" else "cold_gpu"
+    timer = record["timers"][name] or {}
+    time = timer.get("median") or timer.get("mean")
+    return record["flops"] / time if time and record["flops"] is not None else None
 
 
 def _cell(value: Any) -> str:

@@ -46,8 +46,10 @@ WIDTH = len(ESTABLISHED)
 GPU_MEDIAN = "GPU Median (sec)"
 REPEATS = "Repeats"
 REPEAT_SPREAD = "Repeat Spread"
+FLOP_RATE = "FLOP/s"
+FLAGS = "Flags"
 CASE_ID = "case_id"
-EXTRA = (GPU_MEDIAN, REPEATS, REPEAT_SPREAD, CASE_ID)
+EXTRA = (GPU_MEDIAN, REPEATS, REPEAT_SPREAD, FLOP_RATE, FLAGS, CASE_ID)
 
 _BOM = b"\xef\xbb\xbf"
 # Both characters that are written for micro: U+00B5 and the Greek letter.

@@ -1,7 +1,7 @@
 """Records of one case on several hosts to one CSV row.
 
-Every number is the median over the records, column by column; accuracy is that of the worst. On a
-CPU there is no GPU time and its cells stay empty.
+Every number is the median over the records, column by column; accuracy is that of the worst, flags
+are those of all. On a CPU there is no GPU time and its cells stay empty.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from orchestrator.results.device_csv import (
     CASE_ID,
     ESTABLISHED,
     EXTRA,
+    FLAGS,
+    FLOP_RATE,
     GPU_MEDIAN,
     REPEAT_SPREAD,
     REPEATS,
@@ -88,6 +90,8 @@ def row_of(records: Sequence[Record]) -> Row:
         GPU_MEDIAN: timer("cold_gpu", "median"),
         REPEATS: median(lambda record: record.repeats),
         REPEAT_SPREAD: median(lambda record: record.repeat_spread),
+        FLOP_RATE: median(_flop_rate),
+        FLAGS: _text(" ".join(dict.fromkeys(flag for r in ordered for flag in r.flags))),
         CASE_ID: _text(first.case_id),
     }
     for name, value in first.summaries.items():
@@ -95,6 +99,18 @@ def row_of(records: Sequence[Record]) -> Row:
         if column and column.casefold() not in _TAKEN:
             extra.setdefault(column, _text(value))
     return Row(cells, extra)
+
+
+def _flop_rate(record: Record) -> float | None:
+    """Declared FLOPs over the headline time."""
+    headline = record.headline
+    if headline is None or record.flops is None:
+        return None
+    time = headline[1].median or headline[1].mean
+    try:
+        return record.flops / time if time else None
+    except OverflowError:  # an integer beyond all floats
+        return None
 
 
 def refused_summaries(record: Record) -> list[str]:

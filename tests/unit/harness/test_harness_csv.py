@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from harness import csvmodes, csvtable
-from harness.csvtable import ESTABLISHED, Col, Row
+from harness.csvtable import ESTABLISHED, EXTRA, Col, Row
 from harness_tree import BENCHMARK, REPOSITORY, rows_of
 
 from orchestrator.results.device_csv import DeviceTable, parse_seconds
@@ -32,7 +32,9 @@ def passed_record(summaries: dict[str, Any]) -> dict[str, Any]:
         "rates": dict.fromkeys(rates),
         "repeats": 1,
         "repeat_spread": None,
-        "device": {"index": 0, "name": "MetaX C500"},
+        "flops": None,
+        "flags": [],
+        "device": {"kind": "maca", "index": 0, "name": "MetaX C500"},
     }
 
 
@@ -60,9 +62,46 @@ def test_appending_leaves_the_cells_of_real_tables_alone(real: Path, row: MakeRo
     csvmodes.generate(real, [row(gpu="1e-05")])
     after = rows_of(real)
     assert [cells[: len(old)] for cells, old in zip(after, before, strict=False)] == before
-    assert after[0][: len(before[0])] == before[0] and after[0][-1] == "case_id"
+    assert after[0] == [*before[0], *EXTRA]
     assert len(after) == len(before) + 1 and len({len(cells) for cells in after}) == 1
     assert (real.read_bytes()[-2:] == b"\r\n") == (end == b"\r\n")
+
+
+def test_updating_real_tables_changes_the_one_row_only(real: Path, row: MakeRow) -> None:
+    before, end = rows_of(real), real.read_bytes()[-2:]
+    old = before[2]
+    faster = Row([*old[: len(ESTABLISHED)]], {"case_id": "aaaa", "GPU Median (sec)": "1e-09"})
+    faster.cells[Col.GPU_TIME] = "1e-09"
+    csvmodes.update(real, [faster, row()])
+    after = rows_of(real)
+    width = len(before[0])
+    kept = [cells[:width] for cells in after]
+    assert kept[:2] + kept[3:-1] == before[:2] + before[3:]
+    changed = [at for at in range(width) if kept[2][at] != old[at]]
+    assert changed == [Col.GPU_TIME] and after[2][-1] == "aaaa"
+    assert len({len(cells) for cells in after}) == 1
+    assert (real.read_bytes()[-2:] == b"\r\n") == (end == b"\r\n")
+
+
+def test_columns_that_are_not_ours_keep_their_cells_in_an_update(
+    tmp_path: Path, row: MakeRow
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"{HEADER},Bits,note\n{','.join(row(gpu='1e-5').cells)},4,mine\n")
+    csvmodes.update(path, [row(gpu="1e-6", Bits="8")])
+    header, cells = rows_of(path)
+    assert (cells[Col.GPU_TIME], cells[header.index("note")]) == ("1e-6", "mine")
+    assert (cells[header.index("Bits")], cells[header.index("case_id")]) == ("8", "aaaa")
+
+
+def test_columns_that_a_file_of_ours_lacks_are_added(tmp_path: Path, row: MakeRow) -> None:
+    path = tmp_path / "t.csv"
+    former = ["GPU Median (sec)", "Repeats", "Repeat Spread", "case_id"]
+    path.write_text(f"{HEADER},{','.join(former)}\n{','.join(row(op='b').cells)},1e-5,1,,bbbb\n")
+    csvmodes.generate(path, [row(**{"FLOP/s": "1e12", "Flags": "LAUNCH_BOUND"})])
+    header, old, new = rows_of(path)
+    assert header[len(ESTABLISHED) :] == [*former, "FLOP/s", "Flags"]
+    assert old[-3:] == ["bbbb", "", ""] and new[-3:] == ["aaaa", "1e12", "LAUNCH_BOUND"]
 
 
 def test_both_noise_columns_keep_their_values(real: Path) -> None:
@@ -265,16 +304,15 @@ def test_update_appends_what_is_new(
 
 
 def test_comparisons_never_mix_timers(tmp_path: Path, row: MakeRow) -> None:
-    table = csvtable.Table()
     median = "GPU Median (sec)"
-    both = table.fit(row(gpu="2e-5", CPU_TIME="9e-5", **{median: "1e-5"}))
-    mean_only = table.fit(row(gpu="3e-5", CPU_TIME="9e-5"))
-    cpu_only = table.fit(row(CPU_TIME="9e-5"))
+    both = row(gpu="2e-5", CPU_TIME="9e-5", **{median: "1e-5"})
+    mean_only = row(gpu="3e-5", CPU_TIME="9e-5")
+    cpu_only = row(CPU_TIME="9e-5")
     new = row(gpu="4e-5", CPU_TIME="8e-5", **{median: "5e-5"})
-    assert csvmodes.times(table, both, new) == (1e-5, 5e-5)
-    assert csvmodes.times(table, mean_only, new) == (3e-5, 4e-5)
-    assert csvmodes.times(table, cpu_only, new) is None
-    assert csvmodes.times(table, cpu_only, row(CPU_TIME="8e-5")) == (9e-5, 8e-5)
+    assert csvmodes.times(both, new) == (1e-5, 5e-5, "GPU median")
+    assert csvmodes.times(mean_only, new) == (3e-5, 4e-5, "GPU mean")
+    assert csvmodes.times(cpu_only, new) is None
+    assert csvmodes.times(cpu_only, row(CPU_TIME="8e-5")) == (9e-5, 8e-5, "CPU mean")
 
 
 def test_sweep_cases_that_share_their_labels_stay_apart(tmp_path: Path, row: MakeRow) -> None:

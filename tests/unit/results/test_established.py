@@ -184,7 +184,7 @@ def test_a_row_of_our_own_front_door_on_a_cpu(tmp_path: Path) -> None:
     cells = row(device="Intel Xeon").split(",")
     cells[11] = cells[12] = cells[16] = cells[17] = ""
     path.write_text(
-        f"{','.join([*ESTABLISHED, *EXTRA])}\n{','.join([*cells, '', '1', '', 'aa'])}\n"
+        f"{','.join([*ESTABLISHED, *EXTRA])}\n{','.join([*cells, '', '1', '', '', '', 'aa'])}\n"
     )
     [record] = established_records(job(), path, [])
     assert (record.status, record.device and record.device.kind) == (P, "cpu")

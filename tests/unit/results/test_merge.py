@@ -79,8 +79,67 @@ def test_cells_are_written_as_the_established_files_have_them(make_record: MakeR
         "GPU Median (sec)": "",
         "Repeats": "5",
         "Repeat Spread": "0.01",
+        "FLOP/s": "",
+        "Flags": "",
         "case_id": "00000000000000aa",
     }
+
+
+def test_hosts_share_a_row_with_the_flags_of_all(make_record: MakeRecord) -> None:
+    each = [
+        (0.25, 1000, ["LAUNCH_BOUND"], 5, 0.25),
+        (0.5, 1000, [], 5, 0.75),
+        (1.0, None, ["CONTENDED", "LAUNCH_BOUND"], 1, None),
+    ]
+    records = [
+        make_record(
+            target=f"h{number}",
+            timers=cold(time, mean=time * 3),
+            flops=flops,
+            flags=flags,
+            repeats=repeats,
+            repeat_spread=spread,
+        )
+        for number, (time, flops, flags, repeats, spread) in enumerate(each)
+    ]
+    for order in itertools.permutations(records):
+        extra = row_of(order).extra
+        assert (extra["FLOP/s"], extra["Repeats"]) == ("3000.0", "5")
+        assert (extra["Repeat Spread"], extra["Flags"]) == ("0.5", "LAUNCH_BOUND CONTENDED")
+
+
+@pytest.mark.parametrize(
+    ("flops", "timers", "kind", "cell"),
+    [
+        (10**9, cold(1e-3, mean=1.0), "cuda", "1000000000000.0"),
+        (10**9, {"cold_gpu": {"mean": 1e-3}}, "cuda", "1000000000000.0"),
+        (10**9, {"cpu": {"mean": 1.0, "median": 1e-3}}, "cpu", "1000000000000.0"),
+        (0, cold(1e-3), "cuda", "0.0"),
+        (None, cold(1e-3), "cuda", ""),
+        (10**400, cold(1e-3), "cuda", ""),
+        (10**9, cold(5e-324), "cuda", ""),
+    ],
+)
+def test_flop_rate_is_by_the_headline_time(
+    make_record: MakeRecord, flops: int | None, timers: dict[str, Any], kind: str, cell: str
+) -> None:
+    device = {"kind": kind, "name": "D"}
+    assert row_of([make_record(flops=flops, timers=timers, device=device)]).extra["FLOP/s"] == cell
+
+
+def test_columns_that_a_file_of_ours_lacks_are_added(
+    make_record: MakeRecord, tmp_path: Path
+) -> None:
+    before = ["GPU Median (sec)", "Repeats", "Repeat Spread", "case_id"]
+    cells = ["other", "0", "MetaX C500", *["x"] * 15, "1e-05", "1", "", "bb"]
+    with (tmp_path / C500).open("w", newline="") as stream:
+        csv.writer(stream, lineterminator="\r\n").writerows([[*ESTABLISHED, *before], cells])
+    merge([make_record(flops=100, flags=["LAUNCH_BOUND"])], tmp_path)
+    header, old, new = csv.reader((tmp_path / C500).open(newline=""))
+    assert header == [*ESTABLISHED, *before, "FLOP/s", "Flags"]
+    assert old == [*cells, "", ""]
+    assert new[-3:] == ["00000000000000aa", "10000000.0", "LAUNCH_BOUND"]
+    assert (tmp_path / C500).read_bytes().count(b"\r\n") == 3
 
 
 def test_a_cpu_has_no_gpu_time(make_record: MakeRecord, tmp_path: Path) -> None:
@@ -142,6 +201,31 @@ def test_nothing_of_a_real_csv_is_lost(
     assert path.read_bytes().count(b"\r\n") >= head.count(b"\r\n")
 
 
+def test_an_update_of_a_real_csv_changes_the_one_row_only(
+    make_record: MakeRecord, tmp_path: Path, real_csv: Path
+) -> None:
+    old = list(csv.reader(real_csv.open(newline="")))
+    wanted = old[2]
+    device = wanted[Column.DEVICE_NAME]
+    path = tmp_path / f"mcoplib_ops_performance_{device.split()[-1]}.csv"
+    shutil.copy(real_csv, path)
+    labels = dict(zip(("Op", "dtype", "Shape"), wanted[Column.OP : Column.SHAPE + 1], strict=True))
+    device_of = {"kind": "cuda", "name": device}
+    faster = make_record(
+        op=wanted[Column.OP_NAME], summaries=labels, device=device_of, timers=cold(1e-9)
+    )
+    new = make_record(op="new", case_id="bb", device=device_of)
+    [report] = merge([faster, new], tmp_path, "update")
+    assert counts(report) == (1, 0, 1, 0)
+    after = list(csv.reader(path.open(newline="")))
+    width = len(old[0])
+    assert after[0] == [*old[0], *EXTRA]
+    assert [row[:width] for at, row in enumerate(after[:-1]) if at != 2] == [*old[:2], *old[3:]]
+    assert after[2][Column.GPU_TIME] == "1e-09"
+    assert after[2][len(ESTABLISHED) : width] == wanted[len(ESTABLISHED) :]
+    assert path.read_bytes().endswith(b"\r\n") == real_csv.read_bytes().endswith(b"\r\n")
+
+
 def old_file(folder: Path, *, gpu: str, median: str | None = None, case: str = "") -> None:
     """A CSV with one row of ``rms_norm``; without ``median`` as established scripts write it."""
     cells = ["rms_norm", "5", "MetaX C500", "Yes", "0", "rms_norm", "float16", "(16 512)", "9"]
@@ -149,7 +233,7 @@ def old_file(folder: Path, *, gpu: str, median: str | None = None, case: str = "
     header = [*ESTABLISHED]
     if median is not None:
         header += EXTRA
-        cells += [median, "1", "", case]
+        cells += [median, "1", "", "", "", case]
     with (folder / C500).open("w", newline="") as stream:
         csv.writer(stream).writerows([header, cells])
 
@@ -283,7 +367,7 @@ def test_columns_of_hostile_names_are_the_same_each_time(
     record = make_record(summaries=dict.fromkeys(names, "v"))
     merge([record], tmp_path)
     header = next(csv.reader((tmp_path / C500).open(newline="")))
-    assert header[22:] == ["a b", "\\x1b[2J", "\\u202ex", "\\x9b"]
+    assert header[len(ESTABLISHED) + len(EXTRA) :] == ["a b", "\\x1b[2J", "\\u202ex", "\\x9b"]
     merge([make_record(case_id="bb", summaries=record.summaries)], tmp_path)
     assert next(csv.reader((tmp_path / C500).open(newline=""))) == header
 

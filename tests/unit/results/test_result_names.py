@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from orchestrator.records import Record
 from orchestrator.results.case_id import case_id
 from orchestrator.results.device_csv import ESTABLISHED, EXTRA
 from orchestrator.results.model_name import csv_name, model_name
+from orchestrator.results.rows import row_of
 
 BENCHMARK = Path(__file__).resolve().parents[3] / "benchmark"
 
@@ -88,3 +90,54 @@ def test_the_harness_writes_the_same_columns() -> None:
     from harness import csvtable  # type: ignore[import-not-found]
 
     assert (csvtable.ESTABLISHED, csvtable.EXTRA) == (ESTABLISHED, EXTRA)
+
+
+RECORDS: list[dict[str, Any]] = [
+    {},
+    {"flops": 10**9, "flags": ["LAUNCH_BOUND", "CONTENDED"], "repeats": 5, "repeat_spread": 0.02},
+    {"timers": {"cold_gpu": {"mean": 2e-5}, "cpu": None, "batch_gpu": None}, "flops": 7},
+    {
+        "device": {"kind": "cpu", "name": "AMD EPYC 9554 64-Core Processor", "index": 0},
+        "timers": {"cold_gpu": None, "cpu": {"mean": 2e-3, "median": 1e-3, "samples": 9}},
+        "flops": 10**6,
+    },
+    {"summaries": {"Op": "op", "Bits": 4, "Shape": "(1, 2)"}, "flops": 0},
+]
+
+
+@pytest.mark.usefixtures("harness")
+@pytest.mark.parametrize("changes", RECORDS)
+def test_the_harness_writes_the_same_row(changes: dict[str, Any]) -> None:
+    from harness import csvtable
+
+    values: dict[str, Any] = {
+        "schema": "mxfleet-result/1",
+        "record_id": "1",
+        "suite": "mcoplib",
+        "op": "op",
+        "case_id": "00000000000000aa",
+        "status": "PASSED",
+        "flags": [],
+        "verification": {"passed": True, "metrics": {"one_minus_cosine": 1e-7}},
+        "summaries": {"Op": "op", "dtype": "float16", "Shape": "(16 512)"},
+        "timers": {
+            "cold_gpu": {"mean": 1.5e-5, "median": 1e-5, "noise": 0.1, "samples": 40},
+            "cpu": {"mean": 5e-5, "median": 4e-5, "noise": 0.2, "samples": 40},
+            "batch_gpu": {"mean": 2e-5, "samples": 900},
+        },
+        "repeats": 1,
+        "repeat_spread": None,
+        "flops": None,
+        "rates": {
+            "elements_per_second": 1e9,
+            "bytes_per_second": 2e12,
+            "bandwidth_utilisation": 0.5,
+        },
+        "device": {"kind": "maca", "name": "MetaX C500", "index": 3, "uuid": None},
+        **changes,
+    }
+    values["timers"] = {"cold_gpu": None, "cpu": None, "batch_gpu": None, **values["timers"]}
+    theirs = csvtable.row_of(values, "1.00e-07")
+    ours = row_of([Record.model_validate(values)])
+    assert tuple(theirs.cells) == ours.cells
+    assert theirs.extra == dict(ours.extra)
