@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
-from harness.checks import Comparison, compare
+from harness import storage
+from harness.checks import Comparison
+from harness.verify import Verify
 
 
 def _dtype(config: dict[str, Any]) -> torch.dtype:
@@ -23,6 +25,11 @@ def _dtype(config: dict[str, Any]) -> torch.dtype:
     if not isinstance(found, torch.dtype):
         raise ValueError(f"dtype {name!r} is no torch dtype; write float16, bfloat16, float32, ...")
     return found
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    kept = [n if stride else 1 for n, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+    return math.prod(kept) * tensor.element_size() if tensor.numel() else 0
 
 
 class OpBenchmarkBase:
@@ -34,6 +41,10 @@ class OpBenchmarkBase:
     library: str | None = None
     # Synchronous operators set this: they are then timed without batching.
     _force_sync = False
+    # Why a threshold or limit is looser than the rules (``harness.thresholds``) allow.
+    threshold_reason: str | None = None
+    # Whether the operator quantises; None: the harness tells by its name and the tensors.
+    quantised: bool | None = None
 
     def __init__(self, name: str, config: dict[str, Any]) -> None:
         self.name = name
@@ -41,6 +52,7 @@ class OpBenchmarkBase:
         self.dtype = _dtype(config)
         self.comparisons: list[Comparison] = []
         self.poisoned = False
+        self.verify = Verify(self)
         self._streams: dict[tuple[int, int], torch.cuda.Stream] = {}
 
     # What a runner overrides.
@@ -54,6 +66,10 @@ class OpBenchmarkBase:
 
     def run_verification(self, dev_id: int) -> tuple[bool, float] | None:
         """Return (passed, difference) for data of another seed; None: there is no reference."""
+        return None
+
+    def verify_timed(self, dev_id: int) -> tuple[bool, float] | None:
+        """Check the buffers that were timed, after measuring; None: they are not offered."""
         return None
 
     def flops(self) -> int | None:
@@ -117,23 +133,41 @@ class OpBenchmarkBase:
     ) -> tuple[bool, float]:
         """Return (passed, 1 - cosine) of ``out`` against ``ref``, computed in float64.
 
-        Also demands equal shapes, finite values and norms within 1 %; the figures go into the
-        record.
+        The established name of ``self.verify.cosine``: also demands equal shapes, finite values
+        and norms within 1 %; the figures go into the record.
         """
-        result = compare(out, ref, threshold)
-        self.comparisons.append(result)
-        return result.passed, result.difference
+        return self.verify.cosine(out, ref, threshold)
 
     def poison(self, *outputs: torch.Tensor) -> None:
-        """Fill ``outputs`` with values no operator leaves behind, so that untouched ones fail."""
+        """Fill ``outputs`` with values no operator leaves behind, so that untouched ones fail.
+
+        Not for arguments that the operator also reads.
+        """
         for tensor in outputs:
-            if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
-                tensor.fill_(math.nan)
-            elif tensor.dtype is torch.bool:
-                tensor.logical_not_()
-            else:
-                tensor.fill_(torch.iinfo(tensor.dtype).max)
-        self.poisoned = True
+            storage.poison(tensor)
+        self.poisoned |= bool(outputs)
+
+    def moves(
+        self,
+        state: Any,
+        *,
+        read: Iterable[torch.Tensor | int] = (),
+        written: Iterable[torch.Tensor | int] = (),
+    ) -> None:
+        """Declare what one call reads and writes: tensors, or bytes where it is a part of one.
+
+        What is expanded counts once: it lies in memory once. Raises ``TypeError`` for a single
+        tensor in place of a tuple.
+        """
+        for add, moved in (
+            (state.add_global_memory_reads, read),
+            (state.add_global_memory_writes, written),
+        ):
+            if isinstance(moved, torch.Tensor):
+                raise TypeError("moves takes tuples: read=(x,), written=(out,)")
+            counts = [one if isinstance(one, int) else _bytes(one) for one in moved]
+            if counts:
+                add(sum(counts))
 
     def _on_cpu(self) -> bool:
         if self.device_type is None:

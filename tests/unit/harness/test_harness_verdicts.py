@@ -46,7 +46,7 @@ def test_a_threshold_outside_its_range_is_refused(threshold: float) -> None:
     with pytest.raises(ValueError, match=r"is not in \(0, 1\]"):
         compare(ONES, ONES, threshold)
     with pytest.raises(ValueError, match=r"is not in \(0, 1\]"):
-        OpBenchmarkBase("op", {}).check_diff(ONES, ONES, threshold=threshold)
+        OpBenchmarkBase("op", {}).check_diff(ONES, ONES.clone(), threshold=threshold)
 
 
 @pytest.mark.parametrize(
