@@ -7,12 +7,14 @@ import os
 import platform
 import re
 import socket
+import subprocess
 import sys
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness import markers, preload, worker
+from harness import board, markers, preload, worker
 from harness.errors import UnusableError
 
 # The controller names its CSV files by the same rules.
@@ -22,6 +24,9 @@ _VENDORS = re.compile(
     re.IGNORECASE,
 )
 _NOISE = re.compile(r"\((?:r|tm|c)\)|®|™|\s@\s.*$|\bCPU\b|\b\d+-core processor\b", re.IGNORECASE)
+_GIT_SECONDS = 5.0
+# Of the tree: what decides what is measured and how.
+_MEASURED = ("config", "runners", "harness", ":(exclude,glob)**/__pycache__/**")
 _OTHER = re.compile(r"[^A-Za-z0-9.+-]+")
 
 
@@ -88,6 +93,7 @@ def _send_gpus(send: worker.Send) -> None:
                     "name": name,
                     "index": index,
                     "uuid": None if uuid is None else f"GPU-{str(uuid).removeprefix('GPU-')}",
+                    "l2_bytes": getattr(properties, "L2_cache_size", None),
                 }
             }
         )
@@ -129,8 +135,57 @@ def nvbench_package() -> dict[str, str] | None:
     return None
 
 
-def facts() -> dict[str, Any]:
-    """The record's ``environment``."""
+def mismatch(device: dict[str, Any], expected: Any) -> str | None:
+    """What is odd when ``device`` is none of ``expected``, a config's ``device_name``; else None.
+
+    ``expected`` is a name or a list of names, compared as models: vendor and case do not count.
+    None or empty expects nothing.
+    """
+    names = [str(name) for name in (expected if isinstance(expected, list) else [expected or ""])]
+    names = [name for name in names if name.strip()]
+    models = {device_model(name, kind).casefold() for name in names for kind in ("cuda", "cpu")}
+    if not names or device_model(device["name"], device["kind"]).casefold() in models:
+        return None
+    return f"the config is for {' or '.join(names)}, this device is {device['name']}"
+
+
+def commit(root: Path) -> str | None:
+    """HEAD of the checkout that the tree ``root`` is part of; None where there is none.
+
+    ``+dirty`` when what is measured differs from it. A tree may lie in somebody else's checkout
+    (a home folder, say): what git does not know of it says nothing. Never a failure.
+    """
+    deadline = time.monotonic() + _GIT_SECONDS
+    try:
+        head = _git(root, deadline, "rev-parse", "--verify", "HEAD").strip()
+        if not _git(root, deadline, "ls-tree", "--name-only", "HEAD", "--", "harness"):
+            return None
+        state = _git(root, deadline, "status", "--porcelain", "--", *_MEASURED)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{head}+dirty" if state else head
+
+
+def _git(root: Path, deadline: float, *words: str) -> str:
+    # Where git looks is the folder's affair, not that of a hook that called us; and no program
+    # that the checkout's settings name is run.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    done = subprocess.run(
+        ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(root), *words],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        encoding="utf-8",
+        errors="surrogateescape",
+        timeout=max(deadline - time.monotonic(), 0.0),
+        check=True,
+    )
+    return done.stdout
+
+
+def facts(root: Path) -> dict[str, Any]:
+    """The record's ``environment``, for the tree ``root``."""
     import torch
 
     return {
@@ -138,6 +193,8 @@ def facts() -> dict[str, Any]:
         "torch": torch.__version__,
         "runtime": {"cuda": torch.version.cuda, "hip": torch.version.hip},
         "nvbench": nvbench_package(),
+        "driver": board.driver(),
+        "commit": commit(root),
         "host": socket.gethostname(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": cpu_name(),
