@@ -44,7 +44,7 @@ lint: setup ## style, types, layers
 	$(BIN)/mypy
 	MYPYPATH=env/loopback $(BIN)/mypy env/loopback/fleet.py
 	MYPYPATH=benchmark $(BIN)/mypy --strict benchmark/harness
-	$(BIN)/mypy --strict --exclude bench/trivial bench
+	$(BIN)/mypy --strict --exclude "bench/(trivial|plain)" bench
 	$(BIN)/lint-imports
 
 # The fleet is brought up here, where its progress shows, and ended when it was not up before;
@@ -57,7 +57,7 @@ test: lint ## lint, unit tests, fleet tests
 	exit $$code
 
 bench: setup ## speed beside scp, rsync and plain ssh; writes docs/measured/
-	@code=0; for table in push run; do \
+	@code=0; for table in push run testall overhead device; do \
 	  $(AS_ROOT) $(BIN)/python bench/$$table.py || code=$$?; test $$code -ne 130 || break; \
 	done; exit $$code
 

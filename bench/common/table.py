@@ -36,6 +36,7 @@ class Report:
     reference: Mapping[str, str]  # row to the row that its ratio refers to
     promises: Sequence[Promise]
     foot: Sequence[str]
+    unit: str = "Seconds"  # of ``seconds``, as the table says it
 
     @property
     def kept(self) -> bool:
@@ -52,7 +53,7 @@ class Report:
         )
         lines += [
             "",
-            "Seconds; spread is the distance of the quartiles over the median.",
+            f"{self.unit}; spread is the distance of the quartiles over the median.",
             "",
         ]
         rows = [

@@ -233,12 +233,13 @@ class _Run:
         return testjob.judge(code, kept, text, strict="--strict" in self._passed_on)
 
     def compared(self) -> list[report.Entry]:
-        """All records with the rows of the table that they are held against."""
-        return [
-            (kept, report.baseline(self._table, kept))
-            for op in sorted(self.results)
-            for kept in self.results[op].records
-        ]
+        """All records with the rows they are held against; an operator without any is not lost."""
+        records: list[dict[str, Any]] = []
+        for op in sorted(self.results):
+            result = self.results[op]
+            left = [report.stand_in(op, result.status, result.note)]
+            records += result.records or left
+        return report.pair(self._table, records)
 
 
 def _choose(ops: str | None, operators: Sequence[str]) -> list[str]:
