@@ -126,7 +126,12 @@ class Merged(Event):
 
 @dataclass(frozen=True)
 class Row(Event):
-    """One line of the result table: a case on a target, or a job without any record."""
+    """One line of the result table: a case on a target, or a job without any record.
+
+    ``noise`` is within a process, ``repeat_spread`` over the medians of ``repeats`` processes, both
+    relative. ``roofline``, ``library`` and ``known_failure`` are the record's; ``thresholds`` are
+    those outside the rules.
+    """
 
     kind: ClassVar[str] = "row"
     op: str
@@ -141,8 +146,17 @@ class Row(Event):
     seconds: float | None = None
     timer: str | None = None  # "cold_gpu" or "cpu"
     noise: float | None = None
+    repeats: int | None = None
+    repeat_spread: float | None = None
     bandwidth_utilisation: float | None = None
+    flops_per_second: float | None = None
+    roofline: dict[str, Any] | None = None
     flags: tuple[str, ...] = ()
+    thresholds: tuple[dict[str, Any], ...] = ()
+    device: str | None = None
+    device_mismatch: str | None = None
+    library: dict[str, Any] | None = None
+    known_failure: dict[str, Any] | None = None
     message: str | None = None
 
 

@@ -5,14 +5,22 @@ from __future__ import annotations
 import math
 
 _TIMES = ((1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s"))
+_RATES = ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P"))
 _SIZES = ((1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
 
 UNKNOWN = "-"
+# What is more is somebody's mistake, and must not bury a table.
+_MOST_SECONDS, _MOST_RATE, _MOST_PERCENT = 99999, 9999, 9999
 
 
 def duration(seconds: float | None) -> str:
     """A measured time in seconds as ``3.90 µs``; ``-`` when unknown or not finite."""
-    return _scaled(seconds, _TIMES)
+    return _scaled(seconds, _TIMES, most=_MOST_SECONDS)
+
+
+def rate(per_second: float | None) -> str:
+    """Operations a second as ``640 T``; ``-`` when unknown or not finite."""
+    return _scaled(per_second, _RATES, most=_MOST_RATE).rstrip()
 
 
 def elapsed(seconds: float | None) -> str:
@@ -47,15 +55,23 @@ def percent(fraction: float | None) -> str:
     if fraction is None or not math.isfinite(fraction):
         return UNKNOWN
     value = fraction * 100
+    if abs(value) > _MOST_PERCENT:
+        return f">{_MOST_PERCENT}%" if value > 0 else "< 0%"
+    if abs(value) >= 999.5:
+        return f"{value:.0f}%"
     return f"{value:.2f}%" if abs(value) < 9.995 else f"{value:.1f}%"
 
 
-def _scaled(value: float | None, units: tuple[tuple[float, str], ...]) -> str:
+def _scaled(
+    value: float | None, units: tuple[tuple[float, str], ...], most: float = math.inf
+) -> str:
     if value is None or not math.isfinite(value):
         return UNKNOWN
     for scale, unit in units:
         scaled = value / scale
         if abs(scaled) < 999.5 or unit == units[-1][1]:
             break
+    if abs(scaled) > most:
+        return f">{most} {unit}" if scaled > 0 else f"< 0 {unit}"
     places = 2 if abs(scaled) < 9.995 else 1 if abs(scaled) < 99.95 else 0
     return f"{scaled:.{places}f} {unit}"

@@ -42,6 +42,7 @@ class Collector:
         self._sink = sink
         self._stopping = False
         self.not_kept = False  # whether records could not be written into the run's folder
+        self._told: set[tuple[str, str]] = set()  # what was said of a target's device
         self._begun: set[str] = set()
         self._done: dict[str, Done] = {}
         self._lock = threading.Lock()
@@ -121,11 +122,13 @@ class Collector:
         return done
 
     def _check_device(self, done: Done) -> None:
-        """Say when a device is not the one that the config or the inventory expect there."""
+        """Say once when a device is not the one that the config or the inventory expect there."""
         target = done.job.target
-        found = (device_mismatch(record, target) for record in done.verdict.records)
-        for text in dict.fromkeys(text for text in found if text is not None):
-            self._sink(Note(f"{done.job.op}: {text}", target=target.name, level="warning"))
+        for record in done.verdict.records:
+            text = device_mismatch(record, target)
+            if text is not None and (target.name, text) not in self._told:
+                self._told.add((target.name, text))
+                self._sink(Note(text, target=target.name, level="warning"))
 
     def _keep(self, job: PlannedJob, verdict: Verdict) -> Done:
         lines = b"".join(
@@ -206,6 +209,8 @@ def row_of(record: Record, done: Done, case: str | None) -> Row:
     """A record as a line of the table; ``case`` tells it from its operator's other cases."""
     headline = record.headline
     verification = record.verification
+    seconds = (headline[1].median or headline[1].mean) if headline else None
+    thresholds = (verification.thresholds if verification else None) or ()
     return Row(
         op=record.op,
         target=done.job.target.name,
@@ -216,11 +221,22 @@ def row_of(record: Record, done: Done, case: str | None) -> Row:
         accuracy=None if verification is None else "Yes" if verification.passed else "No",
         dtype=_text(record.summaries.get("dtype")),
         shape=_text(record.summaries.get("Shape")),
-        seconds=(headline[1].median or headline[1].mean) if headline else None,
+        seconds=seconds,
         timer=headline[0] if headline else None,
         noise=headline[1].noise if headline else None,
+        repeats=record.repeats if headline else None,
+        repeat_spread=record.repeat_spread if headline else None,
         bandwidth_utilisation=record.rates.bandwidth_utilisation,
+        flops_per_second=record.flops / seconds if record.flops and seconds else None,
+        roofline=record.roofline.model_dump(mode="json") if record.roofline else None,
         flags=tuple(record.flags),
+        thresholds=tuple(t.model_dump(mode="json") for t in thresholds if t.outside_rules),
+        device=record.device.name if record.device else None,
+        device_mismatch=device_mismatch(record, done.job.target),
+        library=record.library,
+        known_failure=record.known_failure.model_dump(mode="json")
+        if record.known_failure
+        else None,
         message=_remark(record),
     )
 

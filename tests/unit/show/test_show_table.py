@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from orchestrator.events import Row
+from orchestrator.show.legend import FLAGS
 from orchestrator.show.table import result_table
 from orchestrator.show.text import display_width
 
 WIDE = 200
+
+
+def joined(lines: list[str]) -> list[str]:
+    """Lines with those put back that go on in the next one."""
+    return "\n".join(lines).replace("\n  ", " ").splitlines()
 
 
 def row(
@@ -17,11 +25,11 @@ def row(
     status: str = "PASSED",
     shape: str | None = "(4096 4096)",
     timer: str | None = "cold_gpu",
-    **more: str | float | tuple[str, ...] | None,
+    **more: Any,
 ) -> Row:
     values = {"accuracy": "Yes", "dtype": "torch.bfloat16", "seconds": 7.41e-5, "noise": 0.0089}
     values |= {"bandwidth_utilisation": 0.758}
-    return Row(op, target, status, shape=shape, timer=timer, **{**values, **more})  # type: ignore[arg-type]
+    return Row(op, target, status, shape=shape, timer=timer, **{**values, **more})
 
 
 def test_a_wide_one_says_everything_in_a_line() -> None:
@@ -65,7 +73,7 @@ _NOISE = "noise: relative standard deviation; established time columns of the CS
 )
 def test_the_statistic_is_named_where_a_time_is_shown(rows: list[Row], legend: str | None) -> None:
     lines = result_table(rows, WIDE)
-    assert lines[2 + len(rows) :] == ([] if legend is None else [legend])
+    assert joined(lines[2 + len(rows) :]) == ([] if legend is None else [legend])
     assert ("GPU time" in lines[0]) is (len(rows) == 1)
 
 
@@ -75,20 +83,38 @@ HOSTILE = [
     row("x" * 300, "y" * 300, shape="(" + "9 " * 500_000 + ")"),
     row("中文算子" * 9, "主机" * 9, shape="e\u0301" * 90),
     row("\x1b[2J\n\r", "\u202ehost", shape="\x00\ud800\t"),
-    row(status="ERROR", message="boom " * 100, flags=("LAUNCH_BOUND", "THROTTLED")),
+    row(status="ERROR", message="boom " * 100, flags=("LAUNCH_BOUND", "NEWER_ONE")),
+]
+# Every column at its widest.
+CROWDED = [
+    *HOSTILE,
+    row(seconds=1e300, noise=1e300, bandwidth_utilisation=-1e300, flops_per_second=1e300),
+    row(seconds=12345.0, timer="cpu", repeats=3, repeat_spread=12.5),
+    row(repeats=5, repeat_spread=0.004, flags=tuple(FLAGS)),
+    row(
+        repeats=1,
+        flops_per_second=6.4e14,
+        roofline={"bound": "compute", "flops_fraction": 123.0},
+        bandwidth_utilisation=12.0,
+        library={"name": "n" * 900, "version": "\x1b[2J", "sha256": 7},
+        thresholds=({"threshold": 0.9, "reason": "r " * 900, "outside_rules": True},),
+        device_mismatch="measured\non " + "x" * 900,
+    ),
 ]
 
 
 @pytest.mark.parametrize("width", [80, 81, 100, 132])
-def test_it_fits_whatever_is_in_it(width: int) -> None:
-    lines = result_table(HOSTILE, width)
+@pytest.mark.parametrize("rows", [HOSTILE, CROWDED])
+def test_it_fits_whatever_is_in_it(rows: list[Row], width: int) -> None:
+    lines = result_table(rows, width)
     assert max(display_width(line) for line in lines) <= width
-    assert len(lines) < 200
+    assert len(lines) < 300
     text = "\n".join(lines)
     assert not set(text) & set("\x1b\r\x00\u202e\ud800\t")
     for status in ("UNAVAILABLE", "UNVERIFIED", "PASSED", "ERROR"):
         assert f" {status} " in text
-    assert "LAUNCH_BOUND, THROTTLED; boom" in text
+    assert "NEWER_ONE; boom" in text
+    assert "\nL LAUNCH_BOUND: " in text
 
 
 SHAPES = [
@@ -144,3 +170,115 @@ def test_unknown_is_not_zero() -> None:
 
 def test_no_rows_no_table() -> None:
     assert result_table([], 80) == []
+
+
+REPEATED = {"repeats": 5, "repeat_spread": 0.004}
+
+
+@pytest.mark.parametrize(
+    ("rows", "title", "cells", "said"),
+    [
+        ([{}], "noise", ["0.89%"], "; noise: relative standard deviation;"),
+        ([{"repeats": 1}], "noise", ["0.89%"], "; noise: relative standard deviation;"),
+        ([REPEATED], "spread", ["\u00b10.40%"], "over 5 processes (established scripts: mean)"),
+        ([{**REPEATED, "repeat_spread": None}], "spread", ["-"], "over 5 processes"),
+        (
+            [REPEATED, REPEATED, {**REPEATED, "repeats": 3}],
+            "spread",
+            ["\u00b10.40%", "\u00b10.40%", "3\u00d7 \u00b10.40%"],
+            "over 5 processes",
+        ),
+        (
+            [REPEATED, {"repeats": 1}, {"repeats": None, "noise": None}],
+            "spread",
+            ["\u00b10.40%", "~0.89%", "-"],
+            "~ relative standard deviation within the only one",
+        ),
+    ],
+)
+def test_repeats_and_how_far_they_spread(
+    rows: list[dict[str, Any]], title: str, cells: list[str], said: str
+) -> None:
+    lines = result_table([row(f"op{n}", **more) for n, more in enumerate(rows)], WIDE)
+    at = lines[0].index(f" {title} ") + 1
+    assert [line[at:].split("  ")[0] for line in lines[2 : 2 + len(rows)]] == cells
+    assert said in joined(lines[2 + len(rows) :])[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "cells"),
+    [
+        ({}, ["75.8%"]),
+        ({"bandwidth_utilisation": None}, ["-"]),
+        ({"bandwidth_utilisation": None, "roofline": {"bandwidth_fraction": 0.5}}, ["50.0%"]),
+        ({"roofline": {"bandwidth_fraction": 0.5}}, ["75.8%"]),
+        ({"flops_per_second": 6.4e14}, ["75.8%", "640 T"]),
+        (
+            {
+                "flops_per_second": 6.4e14,
+                "roofline": {"bound": "compute", "flops_fraction": 0.649, "fraction": 0.649},
+            },
+            ["75.8%", "640 T 64.9%"],
+        ),
+        (
+            {
+                "flops_per_second": 9.87e11,
+                "roofline": {"bound": "memory", "flops_fraction": 0.01, "fraction": 0.758},
+            },
+            ["75.8%", "987 G"],
+        ),
+    ],
+)
+def test_how_much_of_the_device_was_used(more: dict[str, Any], cells: list[str]) -> None:
+    lines = result_table([row(**more)], WIDE)
+    assert lines[0].split("  ")[-len(cells) :] == ["BWUtil", "FLOP/s"][: len(cells)]
+    assert [cell.strip() for cell in lines[2].split("  ") if cell][-len(cells) :] == cells
+
+
+def test_a_flag_is_a_letter_in_its_row_and_said_once() -> None:
+    rows = [row("a", flags=("THROTTLED", "LAUNCH_BOUND")), row("b", flags=("LAUNCH_BOUND",))]
+    lines = result_table([*rows, row("c")], WIDE)
+    assert lines[0].endswith("  flags")
+    assert [line.split()[-1] for line in lines[2:5]] == ["LT", "L", "75.8%"]
+    assert [line.split(":")[0] for line in lines if "_BOUND" in line] == ["L LAUNCH_BOUND"]
+    assert len({letter for letter, _ in FLAGS.values()}) == len(FLAGS)
+
+
+VLLM = {"name": "vllm", "version": "0.22.0", "path": "/x.so", "sha256": "1a2b3c4d5e6f" * 4}
+OUTSIDE = {"threshold": 0.99, "reason": None, "outside_rules": True}
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([{"library": VLLM}, {"library": VLLM}], ["library vllm 0.22.0 1a2b3c4d5e6f"]),
+        (
+            [{"library": VLLM}, {"seconds": None, "timer": None}],
+            ["library vllm 0.22.0 1a2b3c4d5e6f"],
+        ),
+        ([{"library": VLLM}, {}], ["library vllm 0.22.0 1a2b3c4d5e6f: op0"]),
+        (
+            [{"library": VLLM}, {"library": {"name": "torch", "version": "2.13.0"}}],
+            ["library vllm 0.22.0 1a2b3c4d5e6f: op0", "library torch 2.13.0: op1"],
+        ),
+        (
+            [{"library": VLLM}, {"library": {**VLLM, "sha256": "ffff" * 16}}],
+            ["library vllm 0.22.0 1a2b3c4d5e6f: op0", "library vllm 0.22.0 ffffffffffff: op1"],
+        ),
+        (
+            [{"thresholds": (OUTSIDE,)}],
+            ["threshold 0.99 is outside the rules (no reason given): op0"],
+        ),
+        (
+            [{"thresholds": ({**OUTSIDE, "reason": "fp8: rounds"},)}] * 5,
+            ["threshold 0.99 is outside the rules (fp8: rounds): op0, op1, op2 and 2 more"],
+        ),
+        (
+            [{"device_mismatch": "measured on A, the config names B"}] * 2,
+            ["measured on A, the config names B: op0, op1"],
+        ),
+    ],
+)
+def test_what_is_said_once_beneath(rows: list[dict[str, Any]], said: list[str]) -> None:
+    lines = result_table([row(f"op{n}", **more) for n, more in enumerate(rows)], WIDE)
+    assert lines[3 + len(rows) :] == said

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.show.numbers import counted, duration, elapsed, percent, size
+from orchestrator.show.numbers import counted, duration, elapsed, percent, rate, size
 from orchestrator.show.text import display_width, fold, pad, safe, truncate
 
 
@@ -149,7 +149,32 @@ def test_sizes(count: float, shown: str) -> None:
 
 @pytest.mark.parametrize(
     ("fraction", "shown"),
-    [(0.0031, "0.31%"), (0.4759, "47.6%"), (1.005, "100.5%"), (0.09999, "10.0%"), (None, "-")],
+    [
+        (0.0031, "0.31%"),
+        (0.4759, "47.6%"),
+        (1.005, "100.5%"),
+        (0.09999, "10.0%"),
+        (12.345, "1234%"),
+        (1e300, ">9999%"),
+        (-1e300, "< 0%"),
+        (None, "-"),
+    ],
 )
 def test_percents(fraction: float | None, shown: str) -> None:
     assert percent(fraction) == shown
+
+
+@pytest.mark.parametrize(
+    ("per_second", "shown"),
+    [
+        (6.4e14, "640 T"),
+        (1.234e15, "1.23 P"),
+        (9.87e11, "987 G"),
+        (12.0, "12.0"),
+        (1e300, ">9999 P"),
+        (float("nan"), "-"),
+        (None, "-"),
+    ],
+)
+def test_rates(per_second: float | None, shown: str) -> None:
+    assert rate(per_second) == shown
