@@ -9,7 +9,7 @@ import math
 import os
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from harness.base import OpBenchmarkBase
 
 WARMUP_ITERATIONS = 10
+# Metrics that are 1 where all is well; the others are 0.
+_RATIOS = ("norm_ratio", "worst_row_scale")
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,12 @@ class Verdict:
     metrics: dict[str, float | None]
     poisoned: bool
     reason: str | None
+    # The limits outputs were held to, as the record has them.
+    thresholds: list[dict[str, Any]] = field(default_factory=list)
+    # Nothing was compared through the harness: the runner judged by itself.
+    own_check: bool = False
+    # Why comparisons failed that the runner passes over.
+    overruled: list[str] = field(default_factory=list)
 
 
 def run(task: Task, send: Send) -> None:
@@ -156,14 +164,37 @@ def verify(runner: OpBenchmarkBase, op: str, dev_id: int) -> Verdict:
         raise TypeError(f"run_verification returned {answer!r}, not (passed, difference)")
     passed, difference = _truth(answer[0]), _number(answer[1])
     reason = None
+    reasons = [c.reason for c in runner.comparisons if c.reason]
+    overruled = reasons if passed else []
     if passed and not math.isfinite(difference):
         passed, reason = False, f"the runner calls a difference of {difference} a pass"
     elif not passed:
-        reasons = [c.reason for c in runner.comparisons if c.reason]
         reason = "; ".join(reasons) or f"the runner's own check refused it ({difference:.2e})"
     markers.verify(op, passed, difference)
+    if overruled:
+        markers.warn(f"{op}: the runner passes what the check refused: {'; '.join(overruled)}")
+    thresholds = _thresholds(runner, op)
     metrics = _worst(runner) or {"difference": difference if math.isfinite(difference) else None}
-    return Verdict(passed, difference, metrics, runner.poisoned, reason)
+    own_check = not runner.comparisons
+    return Verdict(
+        passed, difference, metrics, runner.poisoned, reason, thresholds, own_check, overruled
+    )
+
+
+def _thresholds(runner: OpBenchmarkBase, op: str) -> list[dict[str, Any]]:
+    """Each different limit once; a warning for each outside the rules that has no reason."""
+    entries: list[dict[str, Any]] = []
+    for comparison in runner.comparisons:
+        limit = comparison.limit
+        if limit is None or limit.entry() in entries:
+            continue
+        entries.append(limit.entry())
+        if limit.outside_rules and limit.reason is None:
+            markers.warn(
+                f"{op}: {limit.check} {limit.threshold:g} is looser than the rules allow and the "
+                "runner gives no reason; set threshold_reason, or tighten it"
+            )
+    return entries
 
 
 def _truth(value: Any) -> bool:
@@ -198,7 +229,7 @@ def worst_metrics(several: Sequence[dict[str, float | None]]) -> dict[str, float
                 metrics[name] = value
                 continue
             other = metrics[name]
-            centre = 1.0 if name == "norm_ratio" else 0.0
+            centre = 1.0 if name.endswith(_RATIOS) else 0.0
             if value is None or other is None:
                 metrics[name] = None
             elif abs(value - centre) > abs(other - centre):
@@ -278,6 +309,9 @@ def _verification(verdict: Verdict) -> dict[str, Any]:
             "passed": verdict.passed,
             "metrics": verdict.metrics,
             "poisoned": verdict.poisoned,
+            "thresholds": verdict.thresholds,
+            "own_check": verdict.own_check,
+            "overruled": verdict.overruled,
         },
         "cos_dist": shown,
     }

@@ -148,7 +148,8 @@ class Verify:
         return self._limit("close", limit, reason, limit > elements.usual_limit(dtype))
 
     def _limit(self, check: str, value: float, reason: str | None, outside: bool) -> Limit:
-        return Limit(check, float(value), reason or self._runner.threshold_reason, outside)
+        reason = reason or (self._runner.threshold_reason if outside else None)
+        return Limit(check, float(value), reason, outside)
 
 
 def _apart(out: torch.Tensor, ref: torch.Tensor, name: str | None) -> None:
