@@ -13,7 +13,6 @@ import io
 import math
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -248,7 +247,7 @@ def write(path: Path, table: Table) -> None:
     try:
         if table.rejected:
             _add_lines(rejected_path(path), [line.raw for line in table.rejected])
-        _replace(path, table.text().encode("utf-8", "surrogateescape"))
+        files.replace(path, table.text().encode("utf-8", "surrogateescape"))
     except OSError as error:
         raise _unwritable(path, error) from None
 
@@ -263,19 +262,6 @@ def _add_lines(path: Path, lines: Sequence[str]) -> None:
         file.writelines(line for line in whole if line not in known)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _replace(path: Path, data: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, path.stat().st_mode & 0o7777 if path.exists() else 0o644)
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        Path(temporary).replace(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
 
 
 def _unwritable(path: Path, error: OSError) -> TreeError:
@@ -312,7 +298,7 @@ def row_of(record: dict[str, Any], cos_dist: str) -> Row:
         REPEAT_SPREAD: _cell(record["repeat_spread"]),
         FLOP_RATE: _cell(_flop_rate(record)),
         FLAGS: _cell(" ".join(record["flags"])),
-        CASE_ID: record["case_id"],
+        CASE_ID: _cell(record["case_id"]),
     }
     return Row([_cell(value) for value in cells], extra)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 from harness.errors import ForeignFileError
@@ -44,6 +45,20 @@ def read_regular(path: Path) -> bytes:
 def real(path: Path) -> Path:
     """``path`` absolute and without links; a loop of links stays one and is refused on opening."""
     return Path(os.path.realpath(path))
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Put ``data`` at ``path`` in one step, its mode kept; on ``OSError`` the old file is intact."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, path.stat().st_mode & 0o7777 if path.exists() else 0o644)
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        Path(temporary).replace(path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
 
 
 def _foreign(path: Path, what: str) -> ForeignFileError:
