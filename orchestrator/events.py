@@ -130,7 +130,8 @@ class Row(Event):
 
     ``noise`` is within a process, ``repeat_spread`` over the medians of ``repeats`` processes, both
     relative. ``roofline``, ``library`` and ``known_failure`` are the record's; ``thresholds`` are
-    those outside the rules.
+    those outside the rules, ``own_check`` and ``overruled`` what else there is to know of how it
+    was verified.
     """
 
     kind: ClassVar[str] = "row"
@@ -153,6 +154,8 @@ class Row(Event):
     roofline: dict[str, Any] | None = None
     flags: tuple[str, ...] = ()
     thresholds: tuple[dict[str, Any], ...] = ()
+    own_check: bool = False
+    overruled: tuple[str, ...] = ()
     device: str | None = None
     device_mismatch: str | None = None
     library: dict[str, Any] | None = None

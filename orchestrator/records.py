@@ -60,18 +60,25 @@ class Timers(_Part):
 class Threshold(_Part):
     """A limit that an output was held against; one outside the rules should have a reason."""
 
+    check: str | None = None
     threshold: float | None = None
     reason: str | None = None
     outside_rules: bool = False
 
 
 class Verification(_Part):
-    """The accuracy step: its verdict and its metrics by name (``one_minus_cosine``, ...)."""
+    """The accuracy step: its verdict and its metrics by name (``one_minus_cosine``, ...).
+
+    ``own_check`` says that the runner compared by means of its own, ``overruled`` why ours refused
+    what the runner passes.
+    """
 
     passed: bool
     metrics: dict[str, float | None] = Field(default_factory=dict)
     poisoned: bool = False
     thresholds: list[Threshold] | None = None
+    own_check: bool | None = None
+    overruled: list[str] | None = None
 
 
 class Sampling(_Part):

@@ -34,15 +34,14 @@ def model_name(name: str, kind: str = "cuda") -> str:
 def mismatch(name: str, kind: str, expected: object) -> str | None:
     """A sentence when the device is none of a config's ``device_name``, a text or a list of them.
 
-    None when it is one of them, or when nothing is expected.
+    Compared as models: vendor and case do not count. None when nothing is expected.
     """
-    names = [expected] if isinstance(expected, str) else expected
-    if not isinstance(names, list) or not names:
+    names = [str(one) for one in (expected if isinstance(expected, list) else [expected or ""])]
+    names = [one for one in names if one.strip()]
+    models = {model_name(one, of).casefold() for one in names for of in ("cuda", "cpu")}
+    if not names or model_name(name, kind).casefold() in models:
         return None
-    models = {model_name(str(one), kind).casefold() for one in names}
-    if model_name(name, kind).casefold() in models:
-        return None
-    return f"measured on {name}, the config names {' or '.join(map(str, names))}"
+    return f"the config is for {' or '.join(names)}, this device is {name}"
 
 
 def csv_name(model: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from orchestrator.events import Row
 from orchestrator.show.numbers import UNKNOWN, duration
@@ -22,8 +21,8 @@ _STATISTICS = {
 FLAGS = {
     "LAUNCH_BOUND": ("L", "batch time measures launching, not the kernel"),
     "ABOVE_ROOFLINE": ("A", "above 105% of a peak: what is declared, or the peak, is wrong"),
-    "CACHE_RESIDENT": ("R", "its data fits into the L2 cache, which is not memory bandwidth"),
-    "THROTTLED": ("T", "the device slowed its clocks down while it was measured"),
+    "CACHE_RESIDENT": ("R", "its data fits into the L2 cache: a batch runs from there"),
+    "THROTTLED": ("T", "the device held its clock down for heat or supply"),
     "CONTENDED": ("C", "other processes were on the device"),
     "UNLOCKED": ("U", "no lock kept others from the device meanwhile"),
 }
@@ -34,7 +33,7 @@ def legend(rows: Sequence[Row], width: int) -> list[str]:
     texts = [
         *_statistic(rows),
         *_flags(rows),
-        *_thresholds(rows),
+        *_verified(rows),
         *_devices(rows),
         *_libraries(rows),
     ]
@@ -83,12 +82,18 @@ def _flags(rows: Sequence[Row]) -> list[str]:
     return [f"{letter} {name}: {text}" for name, (letter, text) in FLAGS.items() if name in present]
 
 
-def _thresholds(rows: Sequence[Row]) -> list[str]:
-    def say(threshold: dict[str, Any]) -> str:
-        reason = threshold.get("reason") or "no reason given"
-        return f"threshold {threshold.get('threshold')} is outside the rules ({reason})"
+def _verified(rows: Sequence[Row]) -> list[str]:
+    """Where verification was milder than the rules, or not ours."""
 
-    return _grouped(rows, lambda row: [say(threshold) for threshold in row.thresholds])
+    def say(row: Row) -> list[str]:
+        said = [f"the runner passes what the check refused ({why})" for why in row.overruled]
+        for limit in row.thresholds:
+            what = f"{limit.get('check') or 'verification'} threshold {limit.get('threshold')}"
+            reason = limit.get("reason") or "no reason given"
+            said.append(f"{what} is outside the rules ({reason})")
+        return said + ["verified by a check of the runner's own"] * row.own_check
+
+    return _grouped(rows, say)
 
 
 def _devices(rows: Sequence[Row]) -> list[str]:

@@ -231,6 +231,8 @@ def row_of(record: Record, done: Done, case: str | None) -> Row:
         roofline=record.roofline.model_dump(mode="json") if record.roofline else None,
         flags=tuple(record.flags),
         thresholds=tuple(t.model_dump(mode="json") for t in thresholds if t.outside_rules),
+        own_check=bool(verification and verification.own_check),
+        overruled=tuple((verification.overruled if verification else None) or ()),
         device=record.device.name if record.device else None,
         device_mismatch=device_mismatch(record, done.job.target),
         library=record.library,

@@ -121,12 +121,16 @@ JUDGED_BY: dict[str, Any] = {
         "passed": True,
         "metrics": {},
         "poisoned": True,
-        "thresholds": [{"threshold": 0.99, "reason": None, "outside_rules": True}],
+        "own_check": False,
+        "overruled": [],
+        "thresholds": [
+            {"check": "cosine", "threshold": 0.99, "reason": None, "outside_rules": True}
+        ],
     },
     "environment": {
         "board": {"before": {"power_w": 70.5}, "after": None, "foreign": [None]},
         "commit": None,
-        "device_expected": "measured on X, the config expects Y",
+        "device_expected": "the config is for Y, this device is X",
     },
 }
 

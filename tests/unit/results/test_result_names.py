@@ -11,7 +11,7 @@ import pytest
 from orchestrator.records import Record
 from orchestrator.results.case_id import case_id
 from orchestrator.results.device_csv import ESTABLISHED, EXTRA
-from orchestrator.results.model_name import csv_name, model_name
+from orchestrator.results.model_name import csv_name, mismatch, model_name
 from orchestrator.results.rows import row_of
 
 BENCHMARK = Path(__file__).resolve().parents[3] / "benchmark"
@@ -141,3 +141,34 @@ def test_the_harness_writes_the_same_row(changes: dict[str, Any]) -> None:
     ours = row_of([Record.model_validate(values)])
     assert tuple(theirs.cells) == ours.cells
     assert theirs.extra == dict(ours.extra)
+
+
+EXPECTED: list[tuple[str, str, Any, bool]] = [
+    ("NVIDIA H200", "cuda", None, False),
+    ("NVIDIA H200", "cuda", "", False),
+    ("NVIDIA H200", "cuda", [], False),
+    ("NVIDIA H200", "cuda", [" "], False),
+    ("NVIDIA H200", "cuda", "NVIDIA H200", False),
+    ("NVIDIA H200", "cuda", "h200", False),
+    ("NVIDIA H200", "cuda", ["MetaX C500", "NVIDIA H200"], False),
+    ("NVIDIA H200", "cuda", "NVIDIA H20", True),
+    ("NVIDIA H200", "cuda", ["MetaX C500", 7], True),
+    ("NVIDIA H200", "cuda", 7, True),
+    ("MetaX C500", "maca", "C500", False),
+    ("Xeon Gold", "cpu", "MetaX C500", True),
+    ("Xeon Gold", "cpu", "Xeon Gold CPU @ 2.1GHz", False),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "expected", "odd"), EXPECTED)
+def test_what_the_config_is_for(name: str, kind: str, expected: Any, odd: bool) -> None:
+    assert (mismatch(name, kind, expected) is not None) is odd
+
+
+@pytest.mark.usefixtures("harness")
+@pytest.mark.parametrize(("name", "kind", "expected", "odd"), EXPECTED)
+def test_the_harness_finds_the_same_odd(name: str, kind: str, expected: Any, odd: bool) -> None:
+    from harness.environment import mismatch as harness_mismatch  # type: ignore[import-not-found]
+
+    device = {"kind": kind, "name": name, "index": 0, "uuid": None}
+    assert harness_mismatch(device, expected) == mismatch(name, kind, expected)

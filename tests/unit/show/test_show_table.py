@@ -245,7 +245,7 @@ def test_a_flag_is_a_letter_in_its_row_and_said_once() -> None:
 
 
 VLLM = {"name": "vllm", "version": "0.22.0", "path": "/x.so", "sha256": "1a2b3c4d5e6f" * 4}
-OUTSIDE = {"threshold": 0.99, "reason": None, "outside_rules": True}
+OUTSIDE = {"check": "cosine", "threshold": 0.99, "reason": None, "outside_rules": True}
 
 
 @pytest.mark.parametrize(
@@ -267,11 +267,19 @@ OUTSIDE = {"threshold": 0.99, "reason": None, "outside_rules": True}
         ),
         (
             [{"thresholds": (OUTSIDE,)}],
-            ["threshold 0.99 is outside the rules (no reason given): op0"],
+            ["cosine threshold 0.99 is outside the rules (no reason given): op0"],
         ),
         (
             [{"thresholds": ({**OUTSIDE, "reason": "fp8: rounds"},)}] * 5,
-            ["threshold 0.99 is outside the rules (fp8: rounds): op0, op1, op2 and 2 more"],
+            ["cosine threshold 0.99 is outside the rules (fp8: rounds): op0, op1, op2 and 2 more"],
+        ),
+        (
+            [{"thresholds": ({"threshold": 0.5},), "own_check": True, "overruled": ("bad row 3",)}],
+            [
+                "the runner passes what the check refused (bad row 3): op0",
+                "verification threshold 0.5 is outside the rules (no reason given): op0",
+                "verified by a check of the runner's own: op0",
+            ],
         ),
         (
             [{"device_mismatch": "measured on A, the config names B"}] * 2,

@@ -420,7 +420,7 @@ def test_a_record_without_a_commit_gets_that_of_its_tree(
         ("NVIDIA H200", None),
         (["MetaX C500", "nvidia h200"], None),
         (None, None),
-        ("MetaX C500", "measured on NVIDIA H200, the config names MetaX C500"),
+        ("MetaX C500", "the config is for MetaX C500, this device is NVIDIA H200"),
     ],
 )
 def test_established_scripts_do_not_look_at_the_device_so_we_do(

@@ -24,10 +24,10 @@ ROOFLINE = {
     "source": "data sheet",
 }
 LIBRARY = {"name": "vllm", "version": "0.22.0", "path": "/v.so", "sha256": "ab" * 32}
-INSIDE = {"threshold": 0.999999, "reason": None, "outside_rules": False}
-OUTSIDE = {"threshold": 0.99, "reason": "fp8", "outside_rules": True}
+INSIDE = {"check": "cosine", "threshold": 0.999999, "reason": None, "outside_rules": False}
+OUTSIDE = {"check": "cosine", "threshold": 0.99, "reason": "fp8", "outside_rules": True}
 KNOWN = {"reason": "a bug", "expires": "2030-01-01", "expired": False}
-ODD = "measured on NVIDIA H200, the config names MetaX C500"
+ODD = "the config is for MetaX C500, this device is NVIDIA H200"
 WHOLE: dict[str, Any] = {
     "schema": "mxfleet-result/1",
     "record_id": "1",
@@ -36,7 +36,13 @@ WHOLE: dict[str, Any] = {
     "status": "PASSED",
     "flags": ["LAUNCH_BOUND"],
     "device": {"kind": "cuda", "name": "NVIDIA H200"},
-    "verification": {"passed": True, "metrics": {}, "thresholds": [INSIDE, OUTSIDE]},
+    "verification": {
+        "passed": True,
+        "metrics": {},
+        "thresholds": [INSIDE, OUTSIDE],
+        "own_check": True,
+        "overruled": ["bad row"],
+    },
     "timers": {"cold_gpu": {"mean": 3e-5, "median": 2e-5, "noise": 0.01}},
     "repeats": 5,
     "repeat_spread": 0.004,
@@ -68,6 +74,8 @@ def test_all_of_it_is_on_the_row() -> None:
         "roofline": ROOFLINE,
         "flags": ["LAUNCH_BOUND"],
         "thresholds": [OUTSIDE],
+        "own_check": True,
+        "overruled": ["bad row"],
         "device": "NVIDIA H200",
         "device_mismatch": ODD,
         "library": LIBRARY,

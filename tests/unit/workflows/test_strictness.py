@@ -9,11 +9,10 @@ import pytest
 from orchestrator.errors import ExitCode
 from orchestrator.inventory.model import Host, Target
 from orchestrator.records import Record, Status
-from orchestrator.results.model_name import mismatch
 from orchestrator.workflows.interpret import Verdict, verdict_of
 from orchestrator.workflows.strictness import device_mismatch, strictly
 
-ODD = "measured on NVIDIA H200, the config names MetaX C500"
+ODD = "the config is for MetaX C500, this device is NVIDIA H200"
 
 
 def target(model: str | None = None) -> Target:
@@ -70,22 +69,3 @@ def test_what_the_front_door_refused_stays() -> None:
 @pytest.mark.parametrize("odd", [None, "", 7, ["x"], {"a": 1}])
 def test_only_a_sentence_says_that_the_device_is_another(odd: Any) -> None:
     assert device_mismatch(record(odd=odd), target()) is None
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "expected", "odd"),
-    [
-        ("NVIDIA H200", "cuda", None, False),
-        ("NVIDIA H200", "cuda", [], False),
-        ("NVIDIA H200", "cuda", "NVIDIA H200", False),
-        ("NVIDIA H200", "cuda", "h200", False),
-        ("NVIDIA H200", "cuda", ["MetaX C500", "NVIDIA H200"], False),
-        ("NVIDIA H200", "cuda", "NVIDIA H20", True),
-        ("NVIDIA H200", "cuda", ["MetaX C500", 7], True),
-        ("NVIDIA H200", "cuda", 7, False),
-        ("Xeon Gold", "cpu", "MetaX C500", True),
-        ("Xeon Gold", "cpu", "Xeon Gold CPU @ 2.1GHz", False),
-    ],
-)
-def test_what_the_config_names(name: str, kind: str, expected: Any, odd: bool) -> None:
-    assert (mismatch(name, kind, expected) is not None) is odd
