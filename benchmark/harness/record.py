@@ -110,6 +110,7 @@ def judge(result: dict[str, Any], peaks: specs.Peaks | None) -> None:
         l2_bytes=result["device"].get("l2_bytes"),
         board_before=seen["before"],
         board_after=seen["after"],
+        cpu_median=(result["timers"]["cpu"] or {}).get("median"),
         foreign=[process for moment in seen["foreign"] for process in moment or []],
     )
 

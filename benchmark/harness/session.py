@@ -200,7 +200,7 @@ class Session:
     def _known_failure(self, result: dict[str, Any]) -> dict[str, Any] | None:
         device = result["device"]
         model = environment.device_model(device["name"], device["kind"])
-        return self._known.match(
+        return self._known.honour(
             result["op"], result["parameters"], model, result["status"], date.today()
         )
 
