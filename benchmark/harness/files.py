@@ -48,7 +48,7 @@ def real(path: Path) -> Path:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Put ``data`` at ``path`` in one step, its mode kept; on ``OSError`` the old file is intact."""
+    """Put ``data`` at ``path`` in one step, its mode kept; ``OSError`` leaves the old file."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
