@@ -9,11 +9,24 @@ from pathlib import Path
 
 # Alphabetical. mxfleet and other tools read and extend this literal.
 SUPPORTED_OPERATORS = [
+    "concat_and_cache_mla",
+    "copy_blocks",
+    "cp_gather_cache",
+    "fused_rope_fwd",
+    "merge_attn_states",
+    "paged_attention_v1",
+    "paged_attention_v2",
+    "reshape_and_cache",
+    "reshape_and_cache_flash",
+    "rotary_embedding",
+    "sgl_rotary_embedding",
+    "swap_blocks",
     "torch_matmul",
     "torch_rms_norm",
     "torch_sdpa",
     "torch_silu_and_mul",
     "torch_softmax",
+    "vllm_rotary_embedding",
 ]
 
 
