@@ -93,13 +93,14 @@ class Cp_gather_cache_runner(OpBenchmarkBase):
         )
 
     def run_verification(self, dev_id):
-        # Shorter than a block, a whole block, one more, and whatever comes.
+        # Whatever comes, the longest, one token, a whole block; at the end one token more than a
+        # block, so that copying whole blocks runs into the spare rows.
         longest = min(self.seq_len, 1024)
-        edges = [1, self.block_size, self.block_size + 1, longest]
         host = torch.Generator().manual_seed(8)
         others = torch.randint(1, longest + 1, (5,), generator=host).tolist()
-        lengths = [min(length, longest) for length in edges + others]
-        data = self._prepare(dev_id, 7, lengths, spare_rows=3)
+        edges = [longest, 1, self.block_size, self.block_size + 1]
+        lengths = [min(length, longest) for length in others + edges]
+        data = self._prepare(dev_id, 7, lengths, spare_rows=self.block_size)
         src_cache, dst, block_table, cu_seq_lens = data
         self.poison(dst[: sum(lengths)])
         expected = _ref_cp_gather_cache(src_cache, dst, block_table, lengths)

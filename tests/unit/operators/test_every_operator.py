@@ -50,7 +50,10 @@ def test_timing_calls_the_operator_alone_and_declares_what_it_moves(subject: Sub
     assert list(state.summaries)[:3] == ["Op", "dtype", "Shape"]
     assert state.summaries["Op"] == subject.op
     assert "," not in str(state.summaries["Shape"])
-    assert state.elements and state.bytes_read and state.bytes_written
+    assert state.elements
+    moved = [state.bytes_read, state.bytes_written]
+    # A copy to or from the host is the device's traffic on one side only.
+    assert any(moved) if "host" in subject.label else all(moved)
     flops = runner.flops()
     assert flops is None or flops > 0
 
@@ -109,7 +112,7 @@ def test_the_docstring_has_the_form_that_the_reference_is_made_from(op: str) -> 
         heading: rest[start:end]
         for heading, start, end in zip(HEADINGS, positions, [*positions[1:], None], strict=True)
     }
-    assert re.fullmatch(r"Call: ``.+``", sections["Call:"].strip())
+    assert re.fullmatch(r"Call: ``.+``", sections["Call:"].strip(), re.S)
     described = set(re.findall(r"^    ([\w, ]+):", sections["Parameters:"], re.M))
     described = {name.strip() for group in described for name in group.split(",")}
     ours = set(_config(op)) - {"device_id", "device_name", "samples"}
