@@ -56,8 +56,8 @@ _NAMESPACE = uuid.UUID("0b9d1d52-6f0c-4a4f-8f34-3c1f6a4f7f11")
 class Verdict:
     """What a job came to. ``records`` are complete: where they come from is filled in.
 
-    ``refused`` is what our own front door found wrong before it measured anything: with the target
-    (a ``TargetError``: python, torch; the next operator there would hear the same) or the tree.
+    ``refused`` is what our own front door found wrong: with the target (a ``TargetError``: python,
+    torch, a GPU that no longer answers; the next operator there would hear the same) or the tree.
     """
 
     status: Status
@@ -95,6 +95,10 @@ def interpret(
                 refused = kind(ended[2], where=attempt.job.target.name)
         elif not _explained(attempt.outcome or {}, found):
             odd = f"no record says so, but the command {how_it_ended(attempt.outcome or {})}"
+            if _gave_up(attempt.outcome or {}):
+                # After what it had recorded, the device no longer answered.
+                odd = _words(attempt) or "the target became unusable"
+                refused = UnusableError(odd, where=attempt.job.target.name)
             found.append(_stand_in(attempt, Status.ERROR, odd, "end"))
     if ended is not None and not any(
         # Of ours one without a case: what was not decided may be any of them.
@@ -233,13 +237,22 @@ def _on_which_device(record: Record, config: Mapping[str, Any]) -> Record:
 def _no_record(attempt: Attempt) -> tuple[Status, ExitCode, str]:
     """Our own front door left no record: its exit code says who is to blame."""
     outcome = attempt.outcome or {}
-    words = attempt.last_words.removeprefix("error: ")
+    words = _words(attempt)
     said = f": {words}" if words else ""
     if outcome.get("exit_code") == ExitCode.USAGE:
         return Status.NOT_RUN, ExitCode.USAGE, words or "the tree is wrong"
     if outcome.get("exit_code") == ExitCode.TARGET:
         return Status.NOT_RUN, ExitCode.TARGET, words or "the target is unusable"
     return Status.ERROR, ExitCode.FAILED, f"no record, the command {how_it_ended(outcome)}{said}"
+
+
+def _words(attempt: Attempt) -> str:
+    return attempt.last_words.removeprefix("error: ")
+
+
+def _gave_up(outcome: Mapping[str, Any]) -> bool:
+    """Whether our own front door itself called the target unusable."""
+    return not outcome.get("signal") and outcome.get("exit_code") == ExitCode.TARGET
 
 
 def _explained(outcome: Mapping[str, Any], records: Iterable[Record]) -> bool:

@@ -352,6 +352,31 @@ def test_a_refusal_is_passed_on(
     assert type(verdict.refused) is (type(None) if kind is None else kind)
 
 
+@pytest.mark.parametrize(
+    ("lines", "exit_code", "dead"),
+    [
+        ([record("ERROR")], 3, True),
+        ([record(), record("TIMEOUT")], 3, True),
+        ([record("UNAVAILABLE")], 3, False),
+        ([record("ERROR")], 1, False),
+    ],
+)
+def test_a_gpu_that_answers_no_more_ends_the_target(
+    tmp_path: Path, lines: list[str], exit_code: int, dead: bool
+) -> None:
+    """The front door says so after the records of the case that did it."""
+    ended, words = outcome(exit_code=exit_code), "error: H200 0 does not answer"
+    verdict = judge(attempt(tmp_path, lines=lines, outcome=ended, last_words=words))
+    assert isinstance(verdict.refused, UnusableError) is dead
+    assert (len(verdict.records) - len(lines) == 1) is dead
+    if dead:
+        assert (verdict.status, verdict.code) == (Status.ERROR, ExitCode.FAILED)
+        assert verdict.refused is not None
+        assert verdict.refused.message == "H200 0 does not answer"
+        error = verdict.records[-1].error
+        assert error is not None and error.message == "H200 0 does not answer"
+
+
 # case, CSV rows, log, outcome, status, code
 VERIFIED = "[VERIFY] op -> PASS (1-CosSim: 1.00e-07)\n"
 SCRIPTS: list[tuple[str, list[str] | None, str, dict[str, Any], str, int]] = [
