@@ -19,6 +19,8 @@ from orchestrator.inventory.model import Inventory
 from orchestrator.inventory.resolve import resolve
 from orchestrator.inventory.schema import (
     ContainerEntry,
+    FlopsEntry,
+    GpuSpecsEntry,
     GroupEntry,
     InventoryFile,
     PushEntry,
@@ -41,6 +43,7 @@ _MODELS: dict[str, type[Strict]] = {
     "suites": SuitesEntry,
     "mcoplib": SuiteEntry,
     "halops": SuiteEntry,
+    "flops": FlopsEntry,
 }
 _WANTED = {
     "model_type": "a mapping (`key: value` lines)",
@@ -161,6 +164,8 @@ def _model_at(at: Place) -> type[Strict]:
         return PushEntry
     if at[-1] in _MODELS and len(at) > (1 if at[0] == "defaults" else 2):
         return _MODELS[str(at[-1])]
+    if len(at) > 2 and at[-2] == "gpu_specs":
+        return GpuSpecsEntry
     if isinstance(at[-1], int):
         return ContainerEntry
     return GroupEntry if at[0] == "groups" else Settings

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 TransportName = Literal["local", "ssh", "openssh", "scripted"]
 HostKeyPolicy = Literal["accept-new", "strict"]
@@ -72,6 +72,8 @@ class Target:
     docker_user: str | None = None  # docker exec --user
     gpus: tuple[str, ...] = ()  # UUIDs, PCI bus ids or indices; empty: all
     model: str | None = None  # device model the target is expected to have
+    # Peaks of GPU models: {"C600": {"bandwidth": 2e12, "flops": {"bfloat16": 3e14}, "source": …}}
+    gpu_specs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     timeouts: Timeouts = field(default_factory=Timeouts)
     suites: Mapping[str, SuiteSettings] = field(default_factory=dict)
     implied: bool = False  # the host itself beside its containers: in no selection but host:none

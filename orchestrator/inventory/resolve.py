@@ -157,6 +157,7 @@ def _target(name: str, host: Host, container: str, settings: Layer) -> Target:
             "docker_user",
             "gpus",
             "model",
+            "gpu_specs",
         )
         if key in settings
     }

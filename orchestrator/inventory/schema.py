@@ -21,10 +21,12 @@ from orchestrator.inventory.values import (
     Folder,
     FolderOrNone,
     Gpu,
+    Model,
     Names,
     OptionName,
     PathEntry,
     Port,
+    Rate,
     Raw,
     Seconds,
     SecondsOrNever,
@@ -64,6 +66,44 @@ class SuitesEntry(Strict):
 
     halops: SuiteEntry = SuiteEntry()
     """Settings for the HALOps attention and GEMM sweeps."""
+
+
+class FlopsEntry(Strict):
+    """Operations a second by type, dense."""
+
+    float64: Rate = 0.0
+    """Double precision."""
+
+    float32: Rate = 0.0
+    """Single precision, without the tf32 mode."""
+
+    tf32: Rate = 0.0
+    """Single precision in the tf32 mode."""
+
+    float16: Rate = 0.0
+    """Half precision, fp16."""
+
+    bfloat16: Rate = 0.0
+    """Half precision, bfloat16."""
+
+    float8: Rate = 0.0
+    """Both 8-bit floating-point formats."""
+
+    int8: Rate = 0.0
+    """8-bit integers."""
+
+
+class GpuSpecsEntry(Strict):
+    """What one GPU model can do at most; what is left out stays as the harness knows it."""
+
+    bandwidth: Rate = 0.0
+    """Memory bandwidth in bytes a second, such as 1.8432e+12."""
+
+    flops: FlopsEntry = FlopsEntry()
+    """Operations a second by type, without sparsity, such as {bfloat16: 2.8e+14}."""
+
+    source: Text = ""
+    """Where the numbers are from; shown with every result that uses them."""
 
 
 class TimeoutsEntry(Strict):
@@ -120,6 +160,10 @@ class TargetSettings(Strict):
 
     model: Text = ""
     """Device model that the target is expected to have, such as C500."""
+
+    gpu_specs: dict[Model, GpuSpecsEntry] = {}
+    """Peaks of GPU models by name, such as C600, to hold results against; merged key by key. Only
+    our own harness uses them, not the scripts of an established checkout."""
 
     timeouts: TimeoutsEntry = TimeoutsEntry()
     """Limits in seconds; merged key by key."""

@@ -29,6 +29,8 @@ _SECRET_ENV = re.compile(
     r"(?i)(?:^|_)(?:PASSWORD|PASSWD|PASSPHRASE|SECRET|(?:API|ACCESS|SECRET|PRIVATE)_KEY"
     r"|(?:AUTH|ACCESS|API|HF|HUB|GITHUB|GITLAB)_TOKEN)$|^TOKEN$"
 )
+# A smaller peak is in another unit; the harness has the same limits.
+_LEAST_RATE, _MOST_RATE = 1e9, 1e21
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -161,6 +163,22 @@ def _seconds_or_never(value: Any) -> Any:
     return None if value == NONE else _seconds(value)
 
 
+def _rate(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError("it has to be a number, such as 2.0e+12")
+    if not _LEAST_RATE <= value <= _MOST_RATE:
+        raise ValueError(
+            "it has to be in bytes or operations a second, without tera or giga: 2.0e+12 for 2 TB/s"
+        )
+    return float(value)
+
+
+def _model(value: str) -> str:
+    if not value.strip() or _CONTROL.search(value):
+        raise ValueError("it is no name of a GPU model such as C500")
+    return value
+
+
 def _port(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65535:
         raise ValueError("it has to be a number from 1 to 65535")
@@ -200,6 +218,12 @@ SecondsOrNever = Annotated[
     BeforeValidator(_seconds_or_never),
     WithJsonSchema({"anyOf": [_SECONDS_JSON, {"const": NONE}]}),
 ]
+Rate = Annotated[
+    float,
+    BeforeValidator(_rate),
+    WithJsonSchema({"type": "number", "minimum": _LEAST_RATE, "maximum": _MOST_RATE}),
+]
+Model = Annotated[str, AfterValidator(_model)]
 Port = Annotated[
     int,
     BeforeValidator(_port),

@@ -134,7 +134,15 @@ def _spec(
         "job": _job_name(run, target, op),
         "store": target.store,
         "python": target.python,
-        "argv": ["-u", *suite.command(op, measuring=measuring, established=target.established)],
+        "argv": [
+            "-u",
+            *suite.command(
+                op,
+                measuring=measuring,
+                established=target.established,
+                gpu_specs=target.gpu_specs,
+            ),
+        ],
         "env": dict(target.env),
         "env_script": target.env_script,
         "path": list(target.path),

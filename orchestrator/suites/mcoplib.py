@@ -11,7 +11,7 @@ import ast
 import difflib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,16 +132,25 @@ class McoplibSuite:
                 hint=f"derive its class from {BASE_CLASS} of {WRAPPER}",
             )
 
-    def command(self, op: str, *, measuring: Measuring, established: bool) -> list[str]:
+    def command(
+        self,
+        op: str,
+        *,
+        measuring: Measuring,
+        established: bool,
+        gpu_specs: Mapping[str, Any] | None = None,
+    ) -> list[str]:
         """The script and its arguments for one operator.
 
         The CSV is private to the job, so the script always appends; what the shared one takes in
-        is decided at the merge. Our own front door also writes records and takes ``measuring``; an
-        established one does neither.
+        is decided at the merge. Our own front door also writes records and takes ``measuring`` and
+        the ``gpu_specs`` of the target; an established one does none of it.
         """
         words = [SCRIPT, "--op", op, "--csv", f"{JOB}/result.csv", "--generate"]
         if not established:
             words += ["--records", f"{JOB}/records.jsonl", *measuring.words()]
+            if gpu_specs:
+                words += ["--specs", json.dumps(gpu_specs, sort_keys=True)]
         return words
 
 

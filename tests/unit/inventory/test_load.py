@@ -334,3 +334,25 @@ def test_heavy_imports_wait(loaded):
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout) == [[], False]
+
+
+def test_peaks_merge_key_by_key(loaded):
+    found = loaded(
+        """
+        defaults:
+          gpu_specs:
+            C600: {bandwidth: 2e12, flops: {bfloat16: 3.0e+14}}
+        hosts:
+          a:
+            gpu_specs:
+              C600: {flops: {int8: 600000000000000}, source: a sheet}
+              X1: {bandwidth: 1.0e+12}
+          b:
+        """
+    )
+    a, b = found.targets
+    assert a.gpu_specs == {
+        "C600": {"bandwidth": 2e12, "flops": {"bfloat16": 3e14, "int8": 6e14}, "source": "a sheet"},
+        "X1": {"bandwidth": 1e12},
+    }
+    assert b.gpu_specs == {"C600": {"bandwidth": 2e12, "flops": {"bfloat16": 3e14}}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -165,3 +166,8 @@ def test_the_command() -> None:
     ours = [*base, "--records", "@JOB@/records.jsonl"]
     assert suite.command("a b", measuring=Measuring(), established=False) == ours
     assert suite.command("a b", measuring=asked, established=False) == [*ours, *asked.words()]
+    peaks = {"C600": {"bandwidth": 2e12}}
+    told = suite.command("a b", measuring=asked, established=False, gpu_specs=peaks)
+    assert told[:-1] == [*ours, *asked.words(), "--specs"]
+    assert json.loads(told[-1]) == peaks
+    assert suite.command("a b", measuring=asked, established=True, gpu_specs=peaks) == base
