@@ -72,7 +72,7 @@ class FlopsEntry(Strict):
     """Operations a second by type, dense."""
 
     float64: Rate = 0.0
-    """Double precision."""
+    """Double precision, with tensor cores where they do it."""
 
     float32: Rate = 0.0
     """Single precision, without the tf32 mode."""
@@ -90,7 +90,7 @@ class FlopsEntry(Strict):
     """Both 8-bit floating-point formats."""
 
     int8: Rate = 0.0
-    """8-bit integers."""
+    """Integers of 8 bits."""
 
 
 class GpuSpecsEntry(Strict):
