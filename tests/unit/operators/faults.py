@@ -11,6 +11,7 @@ Modules named ``subjects_<topic>.py`` in this folder hold a list ``SUBJECTS``;
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import sys
@@ -198,6 +199,11 @@ def _module(module: str, function: str, kernel: Kernel) -> Iterator[None]:
                 del sys.modules[name]
             else:
                 sys.modules[name] = old
+
+
+def part(kernel: Kernel, **wrong: Any) -> Kernel:
+    """``kernel`` with a fault that it has as a keyword; the dispatcher's arguments go through."""
+    return functools.partial(kernel, **wrong)
 
 
 def all_subjects() -> list[Subject]:

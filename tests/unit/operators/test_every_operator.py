@@ -70,7 +70,7 @@ def test_what_was_timed_is_verified_where_the_runner_can(subject: Subject) -> No
 
 
 @pytest.mark.parametrize("op", SUPPORTED_OPERATORS)
-def test_the_configuration_is_read_whole_and_its_defaults_are_the_runners(op: str) -> None:
+def test_the_configuration_is_read_whole(op: str) -> None:
     config = _config(op)
     cases = sweep.expand(config, op)
     assert 1 <= len(cases) <= 3
@@ -80,6 +80,13 @@ def test_the_configuration_is_read_whole_and_its_defaults_are_the_runners(op: st
         given = CaseConfig(case)
         cls(op, given)
         assert given.unread() == []
+
+
+@pytest.mark.parametrize("op", OF_LIBRARIES)
+def test_the_runners_defaults_are_the_first_case(op: str) -> None:
+    cls = loader.load_runner(BENCHMARK, op)
+    cls.device_type = "cpu"
+    cases = sweep.expand(_config(op), op)
     bare = CaseConfig({"dtype": cases[0]["dtype"]})
     cls(op, bare)
     wanted = CaseConfig(cases[0])
