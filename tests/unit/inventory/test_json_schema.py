@@ -154,7 +154,6 @@ def test_every_key_is_explained_to_editors_and_readers():
         for key, entry in model["properties"].items():
             assert len(entry.get("description", "")) > 15, key
             assert "\n" not in entry["description"]
-    described = set(
-        re.findall(r"^\| `([a-z0-9_]+)`", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
-    )
+    rows, _, _ = DOCS.read_text(encoding="utf-8").partition("## Selecting targets")
+    described = set(re.findall(r"^\| `([a-z0-9_]+)`", rows, re.MULTILINE))
     assert described == keys(schema), "docs/inventory.md has one table row for every key"
