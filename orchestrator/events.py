@@ -181,7 +181,10 @@ class HostLine(Event):
 
 @dataclass(frozen=True)
 class Summary(Event):
-    """The last event of every command: counts, exit code and where things are."""
+    """The last event of every command: counts, exit code and where things are.
+
+    ``known`` of those counted are known failures that have not expired.
+    """
 
     kind: ClassVar[str] = "summary"
     command: str
@@ -193,6 +196,7 @@ class Summary(Event):
     files: tuple[str, ...] = ()
     seconds: float | None = None
     message: str | None = None
+    known: int = 0
 
 
 Sink = Callable[[Event], None]

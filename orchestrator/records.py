@@ -32,6 +32,10 @@ class Status(str, Enum):
     NOT_RUN = "NOT_RUN"
 
 
+# What a list of known failures may excuse.
+_EXCUSABLE = frozenset({Status.FAILED, Status.ERROR, Status.TIMEOUT, Status.UNAVAILABLE})
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -186,6 +190,12 @@ class Record(_Part):
         if timer is None or not (times := _times(timer)):
             return None
         return (name, timer) if all(_positive(time) for time in times) else None
+
+    @property
+    def excused(self) -> bool:
+        """Whether it is a known failure that has not expired: one that no exit code counts."""
+        known = self.known_failure
+        return self.status in _EXCUSABLE and known is not None and not known.expired
 
     @property
     def _headline_name(self) -> str:

@@ -170,6 +170,7 @@ def _merged_lines(event: Merged) -> list[str]:
 
 def _summary_line(event: Summary) -> str:
     parts = [counted(count, name) for name, count in event.counts.items() if count]
+    parts += [f"of these known {event.known}"] if event.known else []
     lost: dict[str, int] = {}
     for status in event.targets.values():
         if status != "OK":

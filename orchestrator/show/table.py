@@ -189,10 +189,20 @@ def _remarks(rows: Sequence[Row], width: int) -> list[str]:
     lines: list[str] = []
     for row in rows:
         unknown = ", ".join(flag for flag in row.flags if flag not in FLAGS)
-        remark = "; ".join(text for text in (unknown, row.message) if text)
+        remark = "; ".join(text for text in (unknown, row.message, _known(row)) if text)
         if remark:
             case = f", {row.case}" if row.case else ""
             text = truncate(safe(f"{row.op} on {row.target}{case}: {remark}"), 10 * width)
             first, *rest = fold(text, width - 2)
             lines += [first, *(f"  {piece}" for piece in rest)]
     return lines
+
+
+def _known(row: Row) -> str:
+    known = row.known_failure
+    if known is None:
+        return ""
+    until = f"expired {known['expires']}, it counts again"
+    if not known["expired"]:
+        until = f"until {known['expires']}"
+    return f"known failure ({until}): {known['reason']}"

@@ -106,8 +106,10 @@ def interpret(
         for record in found
     ):
         found.append(_stand_in(attempt, ended[0], ended[2]))
-    status = next(s for s in _WORST_FIRST if any(record.status is s for record in found))
-    code = ended[1] if ended is not None and status is ended[0] else _CODES[status]
+    status = _worst(found)
+    # A known failure keeps its status and does not count.
+    counted = _worst([record for record in found if not record.excused])
+    code = ended[1] if ended is not None and counted is ended[0] else _CODES[counted]
     reason = ended[2] if ended is not None else _reason(found, status)
     told = [text for text in (reason, _few(problems)) if text]
     message = "; ".join(dict.fromkeys(told)) or None
@@ -260,7 +262,7 @@ def _explained(outcome: Mapping[str, Any], records: Iterable[Record]) -> bool:
     if outcome.get("signal"):
         return False
     code = outcome.get("exit_code")
-    statuses = {record.status for record in records}
+    statuses = {record.status for record in records if not record.excused}
     return code == ExitCode.OK or bool(statuses & _EXPLAINS.get(code, set()))
 
 
@@ -291,8 +293,15 @@ def is_stand_in(record: Record) -> bool:
 
 def verdict_of(records: Sequence[Record]) -> Verdict:
     """The verdict that records which were judged before stand for."""
-    status = next(s for s in _WORST_FIRST if any(record.status is s for record in records))
-    return Verdict(status, _CODES[status], _reason(list(records), status), tuple(records))
+    status = _worst(records)
+    code = _CODES[_worst([record for record in records if not record.excused])]
+    return Verdict(status, code, _reason(list(records), status), tuple(records))
+
+
+def _worst(records: Sequence[Record]) -> Status:
+    """The worst status among ``records``; nothing speaks against none."""
+    found = {record.status for record in records}
+    return next((status for status in _WORST_FIRST if status in found), Status.PASSED)
 
 
 def _placed(

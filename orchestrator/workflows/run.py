@@ -193,6 +193,7 @@ def finish(
         command=command,
         exit_code=int(code),
         counts=counts,
+        known=sum(record.excused for record in collector.records()),
         targets=failures.statuses(targets),
         run=folder.run,
         folder=str(folder.path),

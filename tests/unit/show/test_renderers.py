@@ -285,6 +285,7 @@ def test_many_logs_are_named_by_their_folder(jobs: int) -> None:
             Summary("run", 3, {"PASSED": 1}, {"a": "UNUSABLE", "b": "OK", "c": "UNUSABLE"}),
             "run: 1 PASSED, 2 targets UNUSABLE, exit code 3",
         ),
+        (Summary("run", 0, {"FAILED": 3}, known=2), "run: 3 FAILED, of these known 2"),
         (Summary("run", 130, message="interrupted"), "run: interrupted, exit code 130"),
     ],
 )

@@ -245,6 +245,7 @@ def test_a_flag_is_a_letter_in_its_row_and_said_once() -> None:
 
 
 VLLM = {"name": "vllm", "version": "0.22.0", "path": "/x.so", "sha256": "1a2b3c4d5e6f" * 4}
+KNOWN = {"reason": "tail", "expires": "2026-12-31"}
 OUTSIDE = {"check": "cosine", "threshold": 0.99, "reason": None, "outside_rules": True}
 
 
@@ -279,6 +280,16 @@ OUTSIDE = {"check": "cosine", "threshold": 0.99, "reason": None, "outside_rules"
                 "the runner passes what the check refused (bad row 3): op0",
                 "verification threshold 0.5 is outside the rules (no reason given): op0",
                 "verified by a check of the runner's own: op0",
+            ],
+        ),
+        (
+            [
+                {"message": "wrong", "known_failure": {**KNOWN, "expired": False}},
+                {"known_failure": {**KNOWN, "expired": True}},
+            ],
+            [
+                "op0 on local: wrong; known failure (until 2026-12-31): tail",
+                "op1 on local: known failure (expired 2026-12-31, it counts again): tail",
             ],
         ),
         (

@@ -93,6 +93,10 @@ def judge(attempt: Attempt, config: dict[str, Any] | None = None) -> Verdict:
     return interpret(attempt, PLAN, config=config)
 
 
+KNOWN = {"known_failure": {"reason": "r", "expires": "2026-12-31", "expired": False}}
+EXPIRED = {"known_failure": {"reason": "r", "expires": "2026-01-01", "expired": True}}
+
+
 # case, records, outcome, status, code, part of the message (None: no message at all)
 ENDS: list[tuple[str, list[str] | None, dict[str, Any], str, int, str | None]] = [
     ("passed", [record()], {}, "PASSED", 0, None),
@@ -158,6 +162,38 @@ ENDS: list[tuple[str, list[str] | None, dict[str, Any], str, int, str | None]] =
         "ERROR",
         1,
         "UNKILLABLE: 7, 8",
+    ),
+    ("known", [record("FAILED", **KNOWN)], {}, "FAILED", 0, None),
+    ("known, and one passed", [record(), record("ERROR", **KNOWN)], {}, "ERROR", 0, None),
+    ("known, and one hung", [record("FAILED", **KNOWN), record("TIMEOUT")], {}, "FAILED", 4, None),
+    ("known to be absent", [record("UNAVAILABLE", **KNOWN)], {}, "UNAVAILABLE", 0, None),
+    ("no longer known", [record("FAILED", **EXPIRED)], {"exit_code": 1}, "FAILED", 1, None),
+    ("not run is never known", [record("NOT_RUN", **KNOWN)], {"exit_code": 1}, "NOT_RUN", 3, None),
+    # What is known does not explain why its command then ended badly.
+    ("known, then exit 1", [record("FAILED", **KNOWN)], {"exit_code": 1}, "FAILED", 1, None),
+    (
+        "known, then a crash",
+        [record("FAILED", **KNOWN)],
+        {"exit_code": None, "signal": 11},
+        "FAILED",
+        1,
+        None,
+    ),
+    (
+        "known, then the time limit",
+        [record("FAILED", **KNOWN)],
+        {"ended": "timeout", "exit_code": None},
+        "FAILED",
+        4,
+        "after 60 s",
+    ),
+    (
+        "known, then stopped",
+        [record("FAILED", **KNOWN)],
+        {"ended": "stopped"},
+        "FAILED",
+        130,
+        "stopped before its end",
     ),
     ("output lost", [record()], {"output_lost": "no space left"}, "ERROR", 1, "no space left"),
 ]
