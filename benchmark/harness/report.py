@@ -204,7 +204,12 @@ def _notes(record: Record, old: Row | None, *, compared: bool) -> list[str]:
     for limit in limits if isinstance(limits, list) else ():
         if _get(limit, "outside_rules"):
             reason = _text(limit, "reason") or "no reason given"
-            notes.append(f"threshold {_text(limit, 'threshold')} is outside the rules: {reason}")
+            what = f"{_text(limit, 'check')} threshold {_text(limit, 'threshold')}".strip()
+            notes.append(f"{what} is outside the rules: {reason}")
+    if overruled := _get(record, "verification", "overruled"):
+        notes.append(f"the runner passes what the check refused: {_listed(overruled)}")
+    if _get(record, "verification", "own_check"):
+        notes.append("verified by a check of the runner's own")
     if expected := _text(record, "environment", "device_expected"):
         notes.append(expected)
     if status == "PASSED" and not compared:
@@ -285,6 +290,10 @@ def _get(value: Any, *path: str) -> Any:
 def _text(value: Any, *path: str) -> str:
     found = _get(value, *path)
     return "" if found is None else str(found)
+
+
+def _listed(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _number(cell: str) -> float | None:

@@ -260,7 +260,7 @@ def test_which_row_of_the_table_is_the_baseline(
 def test_notes_say_what_a_reader_has_to_know(tmp_path: Path) -> None:
     old = table(tmp_path)
     limits = [
-        {"threshold": 0.98, "reason": "4 bit weights", "outside_rules": True},
+        {"check": "cosine", "threshold": 0.98, "reason": "4 bit weights", "outside_rules": True},
         {"threshold": 0.9, "reason": None, "outside_rules": True},
         {"threshold": 0.999999, "reason": None, "outside_rules": False},
     ]
@@ -272,14 +272,17 @@ def test_notes_say_what_a_reader_has_to_know(tmp_path: Path) -> None:
         failed(op="b", known_failure=known),
         failed(op="c", known_failure={**known, "expired": True}),
         failed("ERROR", op="d", error={"type": "TypeError", "message": "two\nlines"}),
+        record("f", verification={"metrics": {}, "own_check": True, "overruled": ["bad row"]}),
         record("e", environment={"device_expected": "C500 is not the H200"}),
     )
     assert [row["Note"] for row in found["Summary"]] == [
-        "threshold 0.98 is outside the rules: 4 bit weights; "
+        "cosine threshold 0.98 is outside the rules: 4 bit weights; "
         "threshold 0.9 is outside the rules: no reason given; no row in the table",
         "it is FAILED; known failure (until 2026-12-31): wrong tail",
         "it is FAILED; known failure (expired 2026-12-31): wrong tail",
         "TypeError: two lines",
+        "the runner passes what the check refused: bad row; "
+        "verified by a check of the runner's own; no row in the table",
         "C500 is not the H200; no row in the table",
     ]
 
