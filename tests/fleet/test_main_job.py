@@ -85,7 +85,10 @@ def test_records_of_both_hosts_are_in_the_runs_folder(main_job: MainJob) -> None
             assert record["status"] == "PASSED"
             assert (record["run"], record["host"], record["op"]) == (run.name, host, op)
             assert record["verification"]["passed"] is True
-            assert record["timers"]["cpu"]["samples"] == 5
+            # Five processes by themselves, each with the samples of the config.
+            assert (record["repeats"], len(record["sampling"]["medians"])) == (5, 5)
+            assert record["repeat_spread"] >= 0
+            assert record["timers"]["cpu"]["samples"] == 5 * 5
             assert record["timers"]["cold_gpu"] is None
             assert record["library"]["name"] == "torch"
             assert (run / "csv" / host / f"{op}.csv").stat().st_size

@@ -94,8 +94,8 @@ def records(folder: Path, op: str) -> list[dict[str, Any]]:
         (["--sampling", "established"], ["established", None, None, False]),
         (["--repeats", "3", "--strict"], [None, "3", None, True]),
         (
-            ["--case", "rows=8", "--case", "dtype=float16"],
-            [None, None, ["rows=8", "dtype=float16"], False],
+            ["--case", "rows=8", "--case", "d=x y"],
+            [None, None, ["rows=8", "d=x y"], False],
         ),
     ],
 )
