@@ -17,8 +17,6 @@ LIBRARY = "libnvidia-ml.so.1"
 
 _SUCCESS = 0
 _INSUFFICIENT_SIZE = 7
-# Other GPUs of the host are not woken.
-_NO_ATTACH = 2
 _SM_CLOCK, _MEMORY_CLOCK = 1, 2
 _CORE_TEMPERATURE = 0
 _POWER_POLICY, _THERMAL_POLICY = 0, 1
@@ -97,10 +95,8 @@ class Nvml:
 
     def start(self) -> bool:
         """Initialise; False when the driver is not there or refuses."""
-        code = self._code("nvmlInitWithFlags", _UInt(_NO_ATTACH))
-        if code is None:
-            code = self._code("nvmlInit_v2")
-        return code == _SUCCESS
+        # Not without attaching (nvmlInitWithFlags): then an idle GPU is not found by its UUID.
+        return self._code("nvmlInit_v2") == _SUCCESS
 
     def driver(self) -> str | None:
         """Version of the driver."""
