@@ -16,7 +16,7 @@ Arguments:
 Parameters:
     num_heads: 64 (Llama-3 70B, Qwen3 32B), 128 (DeepSeek-V3).
     head_size: 128 (all three, DeepSeek-V3's value heads).
-    num_tokens: 4096, a chunk of a prefill; 201 MB move with 64 heads.
+    num_tokens: 4096, a chunk of a prefill; 205 MB move with 64 heads.
 Pitfalls:
     - Six arguments or more: the registered schema decides whether None is passed for the seventh.
     - The log-sum-exp is [num_heads, num_tokens], the outputs have tokens first.
