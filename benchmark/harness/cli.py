@@ -69,6 +69,13 @@ def parser() -> argparse.ArgumentParser:
         help="another device than the configuration's is unusable (3), UNVERIFIED undecided (6)",
     )
     parse.add_argument(
+        "--library",
+        metavar="[NAMESPACE=]NAME|PATH",
+        action="append",
+        default=[],
+        help="operator library to use (mcoplib, vllm, sgl_kernel, or a shared object); repeatable",
+    )
+    parse.add_argument(
         "--specs", metavar="JSON", help="peaks of GPU models, instead of the built-in ones"
     )
     parse.add_argument(

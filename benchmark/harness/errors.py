@@ -45,3 +45,20 @@ class VerificationError(HarnessError):
 
 class DeadDeviceError(UnusableError):
     """After a case that went wrong the device is no longer fit for another one."""
+
+
+class LibraryError(HarnessError):
+    """An operator library is there and cannot serve; the case is an ERROR, not UNAVAILABLE."""
+
+    code = 1
+
+
+class BrokenLibraryError(LibraryError):
+    """The library does not load: an undefined symbol, another torch, a missing dependency."""
+
+
+class SecondLibraryError(LibraryError, ImportError):
+    """It would be the second provider of a namespace in this process.
+
+    An ``ImportError`` too: a runner that guards the import goes on with the provider that is there.
+    """

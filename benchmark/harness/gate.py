@@ -7,24 +7,28 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import board, libraries, loader, markers, preload
+from harness import absence, board, loader, markers, preload
 from harness.cases import CaseConfig
 from harness.engines import Engine, Measurement, Settings
 from harness.engines.state import CaseState, Launch
 from harness.errors import (
     HarnessError,
+    LibraryError,
     NotRunError,
     TreeError,
     UnavailableError,
     UnusableError,
     VerificationError,
 )
+from harness.libraries import Libraries
+from harness.providers import Declared
 from harness.worker import Send
 
 if TYPE_CHECKING:
@@ -48,6 +52,8 @@ class Task:
     settings: Settings
     # A file that takes what this process prints; None: it prints where its parent does.
     log: str | None = None
+    # Which operator libraries are to serve, as ``--library`` said.
+    declared: Declared = field(default_factory=Declared)
 
     @property
     def dev_id(self) -> int:
@@ -109,9 +115,10 @@ def _make_engine(task: Task) -> Engine:
 
 def _decide(task: Task, send: Send) -> dict[str, Any]:
     outcome: dict[str, Any] = {"status": "ERROR"}
+    libraries = Libraries(task.source, task.declared, task.device, lambda: _capability(task))
     try:
         engine = _make_engine(task)
-        runner, config = _make_runner(task, engine.device_type, send, outcome)
+        runner, config = _make_runner(task, engine.device_type, libraries, send, outcome)
         verdict = verify(runner, task.op, task.dev_id)
         outcome.update(_verification(verdict))
         if verdict.passed is False:
@@ -131,18 +138,21 @@ def _decide(task: Task, send: Send) -> dict[str, Any]:
     except (TreeError, UnusableError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever a runner raises is an outcome of its case
-        _refuse(task, error, outcome)
+        _refuse(task, error, libraries, outcome)
     except SystemExit as error:
-        _refuse(task, RuntimeError(f"the runner called exit({error.code!r})"), outcome)
+        early = RuntimeError(f"the runner called exit({error.code!r})")
+        _refuse(task, early, libraries, outcome)
     return outcome
 
 
 def _make_runner(
-    task: Task, device_type: str, send: Send, outcome: dict[str, Any]
+    task: Task, device_type: str, libraries: Libraries, send: Send, outcome: dict[str, Any]
 ) -> tuple[OpBenchmarkBase, CaseConfig]:
-    cls = loader.load_runner(task.root, task.op)
+    libraries.load()
+    outcome["library"] = libraries.describe()
+    cls = loader.load_runner(task.root, task.op, libraries.absence)
     cls.device_type = device_type
-    outcome["library"] = libraries.library_of(cls)
+    outcome["library"] = libraries.describe(cls)
     if device_type == "cuda":
         import torch
 
@@ -150,7 +160,16 @@ def _make_runner(
     config = CaseConfig(task.config)
     runner = cls(task.op, config)
     send({"parameters": config.parameters()})
+    libraries.check(sys.modules[cls.__module__])
     return runner, config
+
+
+def _capability(task: Task) -> tuple[int, int] | None:
+    if task.device["kind"] == "cpu":
+        return None
+    import torch
+
+    return torch.cuda.get_device_capability(task.dev_id)
 
 
 def verify(runner: OpBenchmarkBase, op: str, dev_id: int) -> Verdict:
@@ -276,10 +295,8 @@ def _check_timed(runner: OpBenchmarkBase, task: Task) -> None:
     )
 
 
-def _refuse(task: Task, error: Exception, outcome: dict[str, Any]) -> None:
-    absent = libraries.absence(error, loader.optional_imports(task.source))
-    if absent is not None:
-        error = UnavailableError(absent).with_traceback(error.__traceback__)
+def _refuse(task: Task, error: Exception, libraries: Libraries, outcome: dict[str, Any]) -> None:
+    error = _meant(error, libraries)
     if isinstance(error, UnavailableError):
         outcome["status"] = "UNAVAILABLE"
     elif isinstance(error, NotRunError):
@@ -291,9 +308,24 @@ def _refuse(task: Task, error: Exception, outcome: dict[str, Any]) -> None:
     if outcome["status"] == "ERROR":
         markers.log_traceback(error)
         trace = "".join(traceback.format_exception(error))
-    name = outcome["status"] if isinstance(error, HarnessError) else type(error).__name__
+    own = isinstance(error, HarnessError) and not isinstance(error, LibraryError)
+    name = outcome["status"] if own else type(error).__name__
     markers.fatal(task.op, f"{name}: {error}")
     outcome["error"] = _error(name, str(error), trace)
+
+
+def _meant(error: Exception, libraries: Libraries) -> Exception:
+    """What ``error`` is about: a library that is absent, broken or one too many, else itself."""
+    if isinstance(error, HarnessError):
+        return error
+    try:
+        wrong = absence.named(error)
+        absent = None if wrong is not None else libraries.absence(error)
+    except LibraryError as found:
+        return found
+    if absent is not None:
+        return UnavailableError(absent).with_traceback(error.__traceback__)
+    return wrong or error
 
 
 def _error(name: str, message: str, trace: str | None) -> dict[str, Any]:

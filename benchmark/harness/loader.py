@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import importlib.util
 import json
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import markers
-from harness.errors import TreeError, UnavailableError
+from harness import absence, markers
+from harness.errors import BrokenLibraryError, LibraryError, TreeError, UnavailableError
 
 if TYPE_CHECKING:
     from harness.base import OpBenchmarkBase
@@ -96,11 +95,14 @@ def check_runner(root: Path, op: str) -> str:
     return source
 
 
-def load_runner(root: Path, op: str) -> type[OpBenchmarkBase]:
+def load_runner(
+    root: Path, op: str, absent: Callable[[BaseException], str | None] = absence.absence
+) -> type[OpBenchmarkBase]:
     """Import the runner of ``op`` and return its class: the first subclass defined there.
 
-    Raises ``TreeError`` when the file is at fault, ``UnavailableError`` when a library that it
-    imports is absent.
+    ``absent`` says whether an error means that a library is absent. Raises ``TreeError`` when the
+    file is at fault, ``UnavailableError`` when a library that it imports is absent,
+    ``LibraryError`` when one is broken or would be a second provider.
     """
     from harness.base import OpBenchmarkBase
 
@@ -114,13 +116,23 @@ def load_runner(root: Path, op: str) -> type[OpBenchmarkBase]:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
+    except LibraryError:
+        raise
     except ImportError as error:
         line = _line_in(error, path)
+        if absence.broken_import(error):
+            raise BrokenLibraryError(f"{shown}:{line}: {error}") from error
         if (error.name or "").split(".")[0] in {"harness", "mcoplib_mxbenchmark_op_wrapper"}:
             raise TreeError(f"{shown}:{line}: {error}") from error
         raise UnavailableError(f"{shown}:{line}: {error}") from error
     except Exception as error:
         line = _line_in(error, path)
+        wrong = absence.named(error)
+        if wrong is not None:
+            raise wrong from error
+        missing = absent(error)
+        if missing is not None:
+            raise UnavailableError(f"{shown}:{line}: {missing}") from error
         raise TreeError(f"{shown}:{line}: {type(error).__name__}: {error}") from error
     classes = [
         value
@@ -142,22 +154,3 @@ def load_runner(root: Path, op: str) -> type[OpBenchmarkBase]:
 def _line_in(error: BaseException, path: Path) -> int:
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
     return next((line for line in reversed(lines) if line), 1)
-
-
-def optional_imports(source: str) -> dict[str, str]:
-    """Names that a runner's ``try: import ... except ImportError`` would bind, with their module.
-
-    When the import failed, using such a name later means that the library is absent.
-    """
-    names: dict[str, str] = {}
-    for block in ast.walk(ast.parse(source)):
-        if not isinstance(block, ast.Try):
-            continue
-        for node in block.body:
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    names[alias.asname or alias.name.split(".")[0]] = alias.name
-            elif isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    return names

@@ -18,8 +18,10 @@ from harness import (
     files,
     gate,
     known,
+    libraries,
     markers,
     plain,
+    providers,
     record,
     repeats,
     specs,
@@ -77,6 +79,7 @@ class Session:
         self._cases = sweep.select(sweep.expand(config, where), args.case, where)
         self._known = known.load(root)
         self._specs = specs.overrides(args.specs)
+        self._declared = providers.declared(args.library)
         # Where the named file really is, settled before a runner can put a link there.
         self._csv: Path | None = None if args.csv is None else files.real(args.csv)
         if args.csv is not None:
@@ -90,6 +93,7 @@ class Session:
         self._gpus = [] if args.engine == "torch" else environment.gpu_devices()
         self._engine_name = self._choose_engine()
         self._environment = environment.facts(root)
+        libraries.remember(source, self._declared)
         self._definition = record.definition(root, self._op)
         self._warned: set[str] = set()
         # What goes into the CSV when the run ends.
@@ -137,6 +141,7 @@ class Session:
             device,
             self._engine_name,
             self._settings(config),
+            declared=self._declared,
         )
         surroundings: dict[str, Any] = {}
         with clocks.locked(device, self._args.lock_clocks) as locked:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import environment, libraries, loader, record, sweep, timing, worker
+from harness import absence, environment, record, sweep, timing, worker
 from harness.base import OpBenchmarkBase
 from harness.cases import CaseConfig, case_id
 from harness.checks import compare
@@ -316,30 +315,9 @@ def test_device_model_as_the_controller_has_it(name: str, kind: str, model: str)
     assert environment.device_model(name, kind) == model_name(name, kind) == model
 
 
-def test_the_library_behind_a_runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    class Runner(OpBenchmarkBase):
-        pass
-
-    assert libraries.library_of(Runner) is None
-    binary = tmp_path / "_C.so"
-    binary.write_bytes(b"kernel")
-    fake = type(sys)("vllm._C")
-    fake.__file__ = str(binary)
-    monkeypatch.setitem(sys.modules, "vllm._C", fake)
-    found = libraries.library_of(Runner)
-    assert found is not None and (found["name"], found["path"]) == ("vllm", str(binary))
-    assert found["sha256"] == hashlib.sha256(b"kernel").hexdigest()
-
-
-def test_guarded_imports_are_told_from_others() -> None:
-    source = "import a\ntry:\n import b.c as d\n from e import f\nexcept ImportError:\n pass\n"
-    assert loader.optional_imports(source) == {"d": "b.c", "f": "e.f"}
-
-
 @pytest.mark.parametrize(
     ("error", "absent"),
     [
-        (NameError("x", name="x"), "pkg.x"),
         (NameError("y", name="y"), None),
         (ModuleNotFoundError("No module named 'mcoplib'"), "mcoplib"),
         (RuntimeError("Could not run '_C::a' with arguments from the 'CPU' backend"), "CPU"),
@@ -350,7 +328,7 @@ def test_guarded_imports_are_told_from_others() -> None:
     ],
 )
 def test_absence_is_told_from_mistakes(error: Exception, absent: str | None) -> None:
-    found = libraries.absence(error, {"x": "pkg.x"})
+    found = absence.absence(error)
     assert found is None if absent is None else absent in str(found)
 
 
