@@ -115,7 +115,8 @@ class Fused_add_rms_norm_static_fp8_quant_runner(OpBenchmarkBase):
         )
         self.synchronize(dev_id)
         self.verify.close(out, ref, name="result")
-        # A value on a rounding edge may fall to either side: a few are one step off, most are not.
-        self.verify.cosine(out, ref, 0.9999, name="result")
+        # One step off are at most a few of a hundred: those that a kernel which rounds the
+        # intermediate otherwise, or not at all, takes over the edge.
+        self.verify.cosine(out, ref, 0.999, name="result")
         self.verify.exact(residual, ref_residual, name="residual")
         return self.verify.verdict()

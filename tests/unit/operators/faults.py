@@ -45,6 +45,7 @@ class Subject:
     ``wrong``: whole kernels with a fault of the operator's own (wrong head, block), by name.
     ``harmless``: faults ``name:argument`` that rightly change nothing or are tolerated, with the
     reason.
+    ``right``: other kernels that compute the same and round otherwise, by name.
     """
 
     op: str
@@ -54,6 +55,7 @@ class Subject:
     parameters: dict[str, Any]
     wrong: dict[str, Kernel] = field(default_factory=dict)
     harmless: dict[str, str] = field(default_factory=dict)
+    right: dict[str, Kernel] = field(default_factory=dict)
     label: str = ""
 
     def __str__(self) -> str:

@@ -36,13 +36,18 @@ def _each(function: Function, values: torch.Tensor) -> torch.Tensor:
 
 
 def _gated(function: Function, out: Any, input: Any, *, fault: str = "") -> None:
-    """The activation of the first half times the second, rounded after either."""
+    """The activation of the first half times the second, rounded after either.
+
+    ``rounded once``, at the end, is no fault: kernels differ there.
+    """
     left, right = input.tensor_split(2, dim=-1)
     if fault == "halves exchanged":
         left, right = right, left
     elif fault == "interleaved":
         left, right = input[..., ::2], input[..., 1::2]
-    active = left if fault == "no activation" else _each(function, left).to(input.dtype)
+    active = left if fault == "no activation" else _each(function, left)
+    if fault != "rounded once":
+        active = active.to(input.dtype)
     if fault == "not gated":
         right = torch.ones_like(right)
     out.copy_(active.double() * right.double())
@@ -145,6 +150,7 @@ def _subjects(
             f"{kernel.__name__}(Tensor! out, Tensor input{arguments}) -> ()",
             kernel,
             {**TINY, "dtype": dtype},
+            right={"rounded once": part(kernel, fault="rounded once")} if faults else {},
             wrong={**{fault: part(kernel, fault=fault) for fault in faults}, **others},
             label=dtype,
         )

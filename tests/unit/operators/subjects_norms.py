@@ -26,9 +26,17 @@ SCHEMAS = {
 
 
 def _norm(
-    rows: torch.Tensor, weight: torch.Tensor, epsilon: float, *, mean: bool = False
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    epsilon: float,
+    *,
+    mean: bool = False,
+    once: bool = False,
 ) -> torch.Tensor:
-    """Each token by its Euclidean length; ``mean``: a layer norm, which also centres."""
+    """Each token by its Euclidean length.
+
+    ``mean``: a layer norm, which also centres. ``once``: rounded once, at the end.
+    """
     gain = weight.double().numpy()
     normed = []
     for row in rows.double().numpy():
@@ -37,8 +45,9 @@ def _norm(
         length = numpy.sqrt(numpy.dot(row, row) / row.size + epsilon)
         normed.append(row / length)
     # The library rounds here, and again after the weight.
-    rounded = torch.from_numpy(numpy.stack(normed)).to(rows.dtype).double().numpy()
-    return torch.from_numpy(rounded * gain).to(rows.dtype)
+    exact = torch.from_numpy(numpy.stack(normed))
+    rounded = exact if once else exact.to(rows.dtype).double()
+    return torch.from_numpy(rounded.numpy() * gain).to(rows.dtype)
 
 
 def rms_norm(result: Any, input: Any, weight: Any, epsilon: float, **wrong: Any) -> None:
@@ -50,27 +59,48 @@ def rms_norm(result: Any, input: Any, weight: Any, epsilon: float, **wrong: Any)
 
 
 def fused_add_rms_norm(
-    input: Any, residual: Any, weight: Any, epsilon: float, *, order: str = "add first"
+    input: Any,
+    residual: Any,
+    weight: Any,
+    epsilon: float,
+    *,
+    order: str = "add first",
+    **others: Any,
 ) -> None:
     before = residual.clone()
     residual.copy_(input.double() + residual.double())
-    norm = _norm(residual if order == "add first" else before, weight, epsilon)
+    norm = _norm(residual if order == "add first" else before, weight, epsilon, **others)
     if order == "norm into residual":
         residual.copy_(norm)
     input.copy_(norm)
 
 
 def rms_norm_static_fp8_quant(
-    result: Any, input: Any, weight: Any, scale: Any, epsilon: float, **wrong: Any
+    result: Any,
+    input: Any,
+    weight: Any,
+    scale: Any,
+    epsilon: float,
+    *,
+    once: bool = False,
+    **wrong: Any,
 ) -> None:
-    result.copy_(to_fp8(_norm(input, weight, epsilon), float(scale), **wrong))
+    result.copy_(to_fp8(_norm(input, weight, epsilon, once=once), float(scale), **wrong))
 
 
 def fused_add_rms_norm_static_fp8_quant(
-    result: Any, input: Any, residual: Any, weight: Any, scale: Any, epsilon: float, **wrong: Any
+    result: Any,
+    input: Any,
+    residual: Any,
+    weight: Any,
+    scale: Any,
+    epsilon: float,
+    *,
+    once: bool = False,
+    **wrong: Any,
 ) -> None:
     residual.copy_(input.double() + residual.double())
-    result.copy_(to_fp8(_norm(residual, weight, epsilon), float(scale), **wrong))
+    result.copy_(to_fp8(_norm(residual, weight, epsilon, once=once), float(scale), **wrong))
 
 
 def e4m3_values() -> numpy.ndarray:
@@ -118,6 +148,7 @@ SUBJECTS = [
                 "no weight": part(rms_norm, no_weight=True),
                 "layer norm": part(rms_norm, mean=True),
             },
+            right={"rounded once": part(rms_norm, once=True)},
             label=dtype,
         )
         for dtype in ("bfloat16", "float16", "float32")
@@ -133,6 +164,7 @@ SUBJECTS = [
                 "norm of the residual before adding": part(fused_add_rms_norm, order="norm first"),
                 "norm in the residual": part(fused_add_rms_norm, order="norm into residual"),
             },
+            right={"rounded once": part(fused_add_rms_norm, once=True)},
             label=dtype,
         )
         for dtype in ("bfloat16", "float32")
@@ -145,6 +177,7 @@ SUBJECTS = [
             kernel,
             TINY,
             wrong={fault: part(kernel, fault=fault) for fault in FP8_FAULTS},
+            right={"rounded once": part(kernel, once=True)},
         )
         for kernel in (rms_norm_static_fp8_quant, fused_add_rms_norm_static_fp8_quant)
     ),
