@@ -81,6 +81,8 @@ class Fatrelu_and_mul_runner(OpBenchmarkBase):
 
     def run_verification(self, dev_id):
         x, out = self._prepare(dev_id, seed=7)
+        # The edge itself: a value equal to the threshold becomes zero.
+        x[:, 0] = self.threshold
         self.poison(out)
         torch.ops._C.fatrelu_and_mul(out, x, self.threshold)
         self.synchronize(dev_id)

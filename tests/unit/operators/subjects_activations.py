@@ -77,10 +77,12 @@ def fatrelu_and_mul(out: Any, input: Any, threshold: float, *, fault: str = "") 
             return max(value - threshold, 0.0)
         if fault == "threshold ignored":
             return max(value, 0.0)
+        if fault == "not strict":
+            return value if value >= threshold else 0.0
         return value if value > threshold else 0.0
 
-    plain = fault in ("shifted", "threshold ignored")
-    _gated(fatrelu, out, input, fault="" if plain else fault)
+    own = fault in ("shifted", "threshold ignored", "not strict")
+    _gated(fatrelu, out, input, fault="" if own else fault)
 
 
 def swigluoai_and_mul(
@@ -129,7 +131,14 @@ def _relu(out: Any, input: Any) -> None:
 
 
 GATED = ["halves exchanged", "interleaved", "no activation", "not gated"]
-OF_FATRELU = ["halves exchanged", "interleaved", "not gated", "shifted", "threshold ignored"]
+OF_FATRELU = [
+    "halves exchanged",
+    "interleaved",
+    "not gated",
+    "shifted",
+    "threshold ignored",
+    "not strict",
+]
 OF_SWIGLUOAI = [
     "halves",
     "exchanged",
