@@ -147,7 +147,7 @@ def close(
     if not (0.0 <= limit < (math.inf if whole else 1.0)):
         raise ValueError(f"limit {limit} is not in [0, {'inf' if whole else 1}); write 0.01, say")
     names = ("worst_row_error", "worst_row_scale", "max_abs_error")
-    reason = unlike(out, ref) or _coarser(dtype, ref.dtype)
+    reason = unlike(out, ref) or coarser(dtype, ref.dtype)
     if reason is not None:
         return refused(reason, *names)
     # A row of complex numbers has two columns for each.
@@ -171,13 +171,15 @@ def close(
         )
     elif worst.scale_fails:
         row = place(worst.row, out.shape[:-1])
-        reason = f"row {row} is {worst.scale:.4g} times the reference's, allowed is 1 % off"
+        reason = (
+            f"row {row} is {worst.scale:.4g} times the reference's, allowed is 1 % and one step"
+        )
     figures = dict(zip(names, (worst.relative, worst.scale, seen.worst), strict=True))
     return Comparison(reason is None, worst.relative, reason, figures)
 
 
-def _coarser(dtype: torch.dtype, ref: torch.dtype) -> str | None:
-    """A reference that holds fewer digits than the output cannot judge it."""
+def coarser(dtype: torch.dtype, ref: torch.dtype) -> str | None:
+    """Why a reference cannot judge an output of ``dtype``: it holds fewer digits."""
     if dtype.is_floating_point and ref.is_floating_point and ref.itemsize < dtype.itemsize:
         return f"{dtype} output against a coarser {ref} reference; compute it in float64"
     return None

@@ -19,6 +19,9 @@ def unordered(out: torch.Tensor, ref: torch.Tensor, limit: float | None = None) 
     whole = not out.dtype.is_floating_point
     if whole and out.dtype is not ref.dtype:
         return refused(f"{out.dtype} output where the reference has {ref.dtype}")
+    reason = elements.coarser(out.dtype, ref.dtype)
+    if reason is not None:
+        return refused(reason)
     if out.dim() == 0 or out.shape != ref.shape or out.numel() == 0:
         return elements.exact(out, ref) if whole else elements.close(out, ref, limit)
     ordered = _sorted(out), _sorted(ref).to(out.device)

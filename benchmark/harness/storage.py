@@ -46,6 +46,8 @@ def overlaps(one: torch.Tensor, other: torch.Tensor) -> bool:
     first, last = zip(_span(one), _span(other), strict=True)
     if max(first) >= min(last):
         return False
+    if first[0] == first[1]:
+        return True
     start = min(first)
     # One byte for each byte that the two span: made only where they lie between each other.
     used = torch.zeros(max(last) - start, dtype=torch.bool, device=one.device)

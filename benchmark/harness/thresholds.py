@@ -15,7 +15,7 @@ COSINE = 0.999999
 QUANTISED_COSINE = 0.99
 
 _QUANTISED_NAME = re.compile(
-    r"quant|awq|gptq|marlin|scaled_mm|fp8|fp4|int8|int4|(?:^|_)w[48](?:a\d+)?(?:_|$)"
+    r"quant|awq|gptq|marlin|wna16|scaled_mm|fp8|fp4|int8|int4|(?:^|_)w[48](?:a\d+)?(?:_|$)"
 )
 
 
