@@ -16,8 +16,7 @@ Parameters:
     group_size: 128.
     dtype: float16, of scales.
 Pitfalls:
-    - Columns 0 to 7 lie in nibbles 0 4 1 5 2 6 3 7 of a word; unpacked in order, the result is a
-      permutation of columns that a cosine over one word hardly sees.
+    - Columns 0 to 7 lie in nibbles 0 4 1 5 2 6 3 7 of a word; unpacked in order, columns move.
     - Zeros and scales belong to group_size rows each: repeat rows (repeat_interleave), not tiles.
     - Words are signed: shift, then mask, or the sign fills the upper nibbles.
     - With thx and thy given by hand only one block runs: large weights are not filled.

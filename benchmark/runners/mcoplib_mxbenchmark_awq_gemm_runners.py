@@ -18,8 +18,7 @@ Parameters:
     split_k_iters: 8 (vLLM's choice).
     dtype: float16.
 Pitfalls:
-    - Columns 0 to 7 lie in nibbles 0 4 1 5 2 6 3 7 of a word; unpacked in order, the result is a
-      permutation of columns that a cosine over one word hardly sees.
+    - Columns 0 to 7 lie in nibbles 0 4 1 5 2 6 3 7 of a word; unpacked in order, columns move.
     - Zeros and scales belong to group_size rows each: repeat rows (repeat_interleave), not tiles.
     - Words are signed: shift, then mask, or the sign fills the upper nibbles.
     - Each part of a split is rounded to float16 before the parts are summed.

@@ -19,8 +19,7 @@ Parameters:
 Pitfalls:
     - b is column-major: make it [out_features, in_features] and pass its transpose.
     - The output comes first and decides the dtype of the result.
-    - Scales are float32 and contiguous; [num_tokens, 1] and [1, out_features] broadcast, the
-      other way round they do not mean what they say.
+    - Scales are float32 and contiguous: [num_tokens, 1] for a, [1, out_features] for b.
     - fp8 tensor cores keep about 14 bits of the running sum, so long sums lose low bits.
 """
 

@@ -15,8 +15,9 @@ Parameters:
     dtype: bfloat16.
 Pitfalls:
     - The argument list is inferred from the operator's name: check it against the library's header.
-    - Which values are dropped is random: check what is kept, its share in every token and every
-      channel, and that all else is zero; check all values with a probability of zero.
+    - Which values are dropped is random: check those kept, that all else is zero, and the shares.
+    - A share that is right on the whole hides dropped tokens or channels: check each one's.
+    - A probability of zero drops nothing: there every value has a reference.
     - The bias is added before dropping: a dropped value is zero, not the bias.
 """
 

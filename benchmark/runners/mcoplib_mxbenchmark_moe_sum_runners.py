@@ -13,8 +13,7 @@ Parameters:
     dtype: bfloat16.
 Pitfalls:
     - The output comes last, after the input.
-    - For topk 2 to 4 there is a kernel that rounds to the dtype after every addition; others are
-      summed in float32 and rounded once.
+    - For topk 2 to 4 a kernel rounds to the dtype after every addition; others round once.
 """
 
 import torch
