@@ -125,7 +125,7 @@ def test_piped_output_is_plain_and_narrow(main_job: MainJob) -> None:
     lines = table.splitlines()
     assert max(map(len, lines)) <= 80
     titles = ["operator", "host", "status", "Acc_Pass", "dtype", "shape", "CPU", "time"]
-    assert lines[0].split() == [*titles, "noise", "BWUtil"]
+    assert lines[0].split() == [*titles, "spread", "BWUtil"]
     assert sum("PASSED" in line and "Yes" in line for line in lines) == 4
     merged = [line for line in text.splitlines() if line.startswith("merged into")]
     assert len(merged) == 1
