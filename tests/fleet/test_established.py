@@ -142,6 +142,25 @@ def test_samples_through_a_private_copy(site: Site) -> None:
     assert snapshot(bench.folder / "benchmark") == here
 
 
+def test_strict_looks_at_the_device_afterwards(site: Site) -> None:
+    """The scripts do not know what is expected; what they measured stays, the code says it."""
+    site.bench.inventory(workdir=site.workdir, model="H200")
+    command = ("run", "--op", "est_axpy", "--output", "json")
+    odd = "measured on MetaX C500, but the inventory expects model H200 here"
+    for more, code, status in ((), 0, "OK"), (("--strict",), 3, "UNUSABLE"):
+        events = site.bench.mxfleet(*command, *more, code=code).events()
+        rows = [event for event in events if event["event"] == "row"]
+        assert [(row["status"], row["device_mismatch"]) for row in rows] == [("PASSED", odd)] * 2
+        assert events[-1]["targets"] == dict.fromkeys(HOSTS, status)
+
+
+@pytest.mark.parametrize("asked", [("--case", "length=2000"), ("--repeats", "5")])
+def test_what_the_scripts_cannot_do_is_refused(site: Site, asked: tuple[str, str]) -> None:
+    result = site.bench.mxfleet("run", "--op", "est_axpy", *asked, code=2)
+    assert f"{' '.join(asked)} cannot be honoured by the established scripts" in result.stderr
+    assert not site.bench.runs()
+
+
 @everywhere
 def test_env_script_beside_the_checkout_is_sourced(site: Site) -> None:
     result = site.bench.mxfleet("run", "--op", "est_axpy")
