@@ -90,6 +90,10 @@ class UnusableError(TargetError):
     """The host answers but cannot do the work: container, env script, python, torch, disk."""
 
 
+class DeadDeviceError(UnusableError):
+    """After an operator that went wrong the GPU no longer answers: nothing more can run there."""
+
+
 class NoTreeError(UnusableError):
     """The pushed tree is not there, or not as it was pushed: pushed again, the job can run."""
 

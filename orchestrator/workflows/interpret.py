@@ -13,7 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.errors import ExitCode, MxfleetError, TreeError, UnusableError
+from orchestrator.errors import (
+    DeadDeviceError,
+    ExitCode,
+    MxfleetError,
+    TreeError,
+    UnusableError,
+)
 from orchestrator.execute.job import Attempt
 from orchestrator.plan.jobs import Plan
 from orchestrator.records import Failure, Record, Status, judged, parse_line
@@ -98,7 +104,7 @@ def interpret(
             if _gave_up(attempt.outcome or {}):
                 # After what it had recorded, the device no longer answered.
                 odd = _words(attempt) or "the target became unusable"
-                refused = UnusableError(odd, where=attempt.job.target.name)
+                refused = DeadDeviceError(odd, where=attempt.job.target.name)
             found.append(_stand_in(attempt, Status.ERROR, odd, "end"))
     if ended is not None and not any(
         # Of ours one without a case: what was not decided may be any of them.

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from orchestrator.errors import (
+    DeadDeviceError,
     ExitCode,
     InterruptedRun,
     MxfleetError,
@@ -95,8 +96,8 @@ def run(
                     if isinstance(attempt.error, TargetError):
                         raise attempt.error
                     if isinstance(verdict.refused, TargetError):
-                        refused = refused or verdict.refused
-                        if not measuring.strict:
+                        refused = verdict.refused
+                        if not measuring.strict or isinstance(refused, DeadDeviceError):
                             break
                         # Strictly the device is unfit for this operator, maybe not for the next.
                     elif verdict.refused is not None:

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 MXFLEET = Path(sys.executable).with_name("mxfleet")
-OPS = ("m_plain", "m_unverified", "m_elsewhere")
+OPS = ("m_plain", "m_unverified", "m_elsewhere", "m_kills")
+DEAD = "Any 0 does not answer after m_kills went wrong"
 ODD = "the config is for MetaX C500, this device is Any"
 SCRIPT = f"""
 import argparse, json, sys, uuid
 SUPPORTED_OPERATORS = {list(OPS)!r}
-ODD = {ODD!r}
+ODD, DEAD = {ODD!r}, {DEAD!r}
 parser = argparse.ArgumentParser()
 for name in ("--op", "--csv", "--records", "--set", "--sampling", "--repeats"):
     parser.add_argument(name)
@@ -28,18 +29,21 @@ for name in ("--generate", "--strict"):
 options = parser.parse_args()
 asked = vars(options)
 print("asked", json.dumps([asked[name] for name in ("sampling", "repeats", "case", "strict")]))
-elsewhere, unverified = (options.op == name for name in ("m_elsewhere", "m_unverified"))
+elsewhere, unverified, kills = (options.op == "m_" + name
+                                for name in ("elsewhere", "unverified", "kills"))
 if elsewhere and options.strict:
     sys.exit(print("error: " + ODD, file=sys.stderr) or 3)
 record = {{"schema": "mxfleet-result/1", "record_id": uuid.uuid4().hex, "suite": "mcoplib",
           "op": options.op, "case_id": "0123456789abcdef",
-          "status": "UNVERIFIED" if unverified else "PASSED",
+          "status": "UNVERIFIED" if unverified else "ERROR" if kills else "PASSED",
           "verification": None if unverified else {{"passed": True}},
           "device": {{"kind": "cpu", "name": "Any"}},
           "environment": {{"commit": None, "device_expected": ODD if elsewhere else None}},
           "timers": {{"cpu": {{"mean": 1e-3, "median": 1e-3, "samples": 1}}}}}}
 with open(options.records, "a") as stream:
     print(json.dumps(record), file=stream)
+if kills:
+    sys.exit(print("error: " + DEAD, file=sys.stderr) or 3)
 sys.exit(6 if unverified and options.strict else 0)
 """
 
@@ -130,6 +134,17 @@ def test_strict(
     assert events[-1]["targets"] == {"here": target}
     again = mxfleet(folder, "pull", "--hosts", "here")
     assert again.returncode == code, again.stdout + again.stderr
+
+
+@pytest.mark.parametrize("more", [[], ["--strict"]])
+def test_nothing_more_is_run_on_a_gpu_that_answers_no_more(folder: Path, more: list[str]) -> None:
+    done = run_here(folder, "--output", "json", "--op", "m_kills,m_plain", *more)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    rows = [(event["op"], event["status"]) for event in events if event["event"] == "row"]
+    assert rows == [("m_kills", "ERROR"), ("m_kills", "ERROR"), ("m_plain", "NOT_RUN")]
+    (failed,) = (event for event in events if event["event"] == "target_failed")
+    assert (failed["status"], failed["message"]) == ("UNUSABLE", DEAD)
+    assert done.returncode == 1
 
 
 def test_a_device_that_the_config_is_not_for_is_said_once(folder: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import (
+    DeadDeviceError,
     ExitCode,
     LinkLostError,
     MxfleetError,
@@ -403,7 +404,7 @@ def test_a_gpu_that_answers_no_more_ends_the_target(
     """The front door says so after the records of the case that did it."""
     ended, words = outcome(exit_code=exit_code), "error: H200 0 does not answer"
     verdict = judge(attempt(tmp_path, lines=lines, outcome=ended, last_words=words))
-    assert isinstance(verdict.refused, UnusableError) is dead
+    assert isinstance(verdict.refused, DeadDeviceError) is dead
     assert (len(verdict.records) - len(lines) == 1) is dead
     if dead:
         assert (verdict.status, verdict.code) == (Status.ERROR, ExitCode.FAILED)
