@@ -71,7 +71,8 @@ class Report:
 
     def _row(self, name: str, values: Sequence[float]) -> list[str]:
         middle = statistics.median(values)
-        low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+        several = values if len(values) > 1 else [middle, middle]
+        low, _, high = statistics.quantiles(several, n=4, method="inclusive")
         other = self.reference.get(name)
         ratio = f"{middle / median(self.seconds[other]):.2f}× {other}" if other else ""
         spread = f"{(high - low) / middle:.0%}"

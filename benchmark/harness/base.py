@@ -68,6 +68,10 @@ class OpBenchmarkBase:
         """Return (passed, difference) for data of another seed; None: there is no reference."""
         return None
 
+    def compute_dtype(self) -> torch.dtype:
+        """The dtype that ``flops`` are done in, where it is another one than the case's."""
+        return self.dtype
+
     def verify_timed(self, dev_id: int) -> tuple[bool, float] | None:
         """Check the buffers that were timed, after measuring; None: they are not offered."""
         return None

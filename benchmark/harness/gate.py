@@ -132,6 +132,7 @@ def _decide(task: Task, send: Send) -> dict[str, Any]:
         )
         outcome["board"] = boards
         outcome.update(_measurement(measured, runner.flops()))
+        outcome["compute_dtype"] = str(runner.compute_dtype()).removeprefix("torch.")
         outcome["status"] = "UNVERIFIED" if verdict.passed is None else "PASSED"
         for key in config.unread():
             markers.warn(f"config/{task.op}.json: the runner never reads {key!r}")

@@ -17,7 +17,7 @@ from pathlib import Path
 # What makes the numeric libraries start threads while they are imported.
 _SINGLE = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # Modules that bring a driver or kernels with them; imported after a fork only.
-_FORBIDDEN = ("cuda.bench", "vllm", "mcoplib", "sgl_kernel", "pynvml", "cupy")
+_FORBIDDEN = ("cuda.bench", "vllm", "mcoplib", "sgl_kernel", "cupy")
 _DEVICES = ("/dev/nvidia", "/dev/mxcd", "/dev/mxgvm", "/dev/dri", "/dev/kfd")
 
 

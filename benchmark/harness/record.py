@@ -93,13 +93,15 @@ def build(
     }
 
 
-def judge(result: dict[str, Any], peaks: specs.Peaks | None) -> None:
-    """Add to a record what follows from it: its share of the device's ``peaks``, and the flags."""
+def judge(result: dict[str, Any], peaks: specs.Peaks | None, dtype: str | None) -> None:
+    """Add to a record what follows from it: its share of the device's ``peaks``, and the flags.
+
+    ``dtype`` is the one that the operator computes in.
+    """
     cold, batch = result["timers"]["cold_gpu"] or {}, result["timers"]["batch_gpu"] or {}
     median = cold.get("median") or cold.get("mean")
     declared = [n for n in (result["bytes_read"], result["bytes_written"]) if n is not None]
     moved = sum(declared) if declared else None
-    dtype = result["parameters"].get("dtype")
     result["roofline"] = specs.roofline(peaks, dtype, moved, result["flops"], median)
     seen = result["environment"]["board"]
     result["flags"] = specs.flags(

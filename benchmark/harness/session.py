@@ -174,7 +174,7 @@ class Session:
             started=started,
             duration=duration,
         )
-        record.judge(result, self._peaks(device))
+        record.judge(result, self._peaks(device), outcome.get("compute_dtype"))
         result["known_failure"] = self._known_failure(result)
         # The table's row says what the record says.
         result = plain.clean(result)

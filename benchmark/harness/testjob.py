@@ -134,7 +134,9 @@ def judge(code: int, kept: Sequence[dict[str, Any]], text: bytes, *, strict: boo
             # All cases are well, but what came after them is not: the table, say.
             return Result("ERROR", f"exit code {code}", code, text, records)
         done = [word for mark, word in _DONE.items() if mark.encode() in text]
-        return Result(status, ", ".join(done) or "measured", 0, b"", records)
+        lines = text.decode("utf-8", "replace").splitlines()
+        gone = [line for line in lines if line.startswith("[KNOWN]")]
+        return Result(status, ", ".join([*done, *gone]) or "measured", 0, b"", records)
     # An unavailable operator only counts.
     counting = [r for r in records if strict or r["status"] != "UNAVAILABLE"]
     counted = exit_code(counting, strict=strict)

@@ -112,13 +112,17 @@ class Verify:
     def verdict(self) -> tuple[bool, float]:
         """Whether everything compared so far passed, and the worst difference.
 
-        Raises ``ValueError`` when nothing was compared.
+        The difference is 1 - cosine where any comparison has one, for tables hold it against
+        older ones; the others' figures are in the record. Raises ``ValueError`` when nothing was
+        compared.
         """
         seen = self._runner.comparisons
         if not seen:
             raise ValueError("verdict() before anything was compared; call close or exact first")
-        differences = [comparison.difference for comparison in seen]
-        worst = math.nan if any(map(math.isnan, differences)) else max(differences)
+        cosines = [c.difference for c in seen if "one_minus_cosine" in c.figures]
+        lost = any(math.isnan(comparison.difference) for comparison in seen)
+        worst = max(cosines or [comparison.difference for comparison in seen])
+        worst = math.nan if lost else worst
         return all(comparison.passed for comparison in seen), worst
 
     def _note(

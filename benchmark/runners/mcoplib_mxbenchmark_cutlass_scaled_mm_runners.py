@@ -67,6 +67,9 @@ class Cutlass_scaled_mm_runner(OpBenchmarkBase):
         state.add_element_count(self.out.numel())
         self.moves(state, read=self.inputs, written=(self.out,))
 
+    def compute_dtype(self):
+        return self.quant_dtype
+
     def flops(self):
         return 2 * self.num_tokens * self.in_features * self.out_features
 
