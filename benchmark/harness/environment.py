@@ -58,12 +58,28 @@ def cpu_device() -> dict[str, Any]:
     return {"kind": "cpu", "name": cpu_name(), "index": 0, "uuid": None}
 
 
+# What a server has asked once for the front doors that it forks.
+_remembered: dict[str, Any] = {}
+
+
+def remember(root: Path) -> None:
+    """Ask now for the GPUs and the facts of the tree ``root``; forks of this process know them.
+
+    Raises ``UnusableError`` as ``gpu_devices`` does; then nothing is remembered.
+    """
+    gpus = gpu_devices()
+    _remembered.update({"gpus": gpus, f"facts of {root}": facts(root)})
+
+
 def gpu_devices() -> list[dict[str, Any]]:
     """All GPUs that torch sees, as records' ``device``, by index; a warning when it should see any.
 
     Asked in a forked child: the question initialises CUDA, which this process must stay clear of.
     """
     import torch
+
+    if "gpus" in _remembered:
+        return list(_remembered["gpus"])
 
     if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
         return []
@@ -188,6 +204,9 @@ def facts(root: Path) -> dict[str, Any]:
     """The record's ``environment``, for the tree ``root``."""
     import torch
 
+    known: dict[str, Any] | None = _remembered.get(f"facts of {root}")
+    if known is not None:
+        return dict(known)
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,

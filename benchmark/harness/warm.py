@@ -100,18 +100,16 @@ class Server:
 
 # The tree comes first on the path, as it does for the script that is the front door.
 _SCRIPT = (
-    "import sys; sys.path[0] = sys.argv[1]; from harness.warm import serve; serve(int(sys.argv[2]))"
+    "import sys; sys.path[0] = sys.argv[1]; "
+    "from harness.warm import serve; serve(sys.argv[1], int(sys.argv[2]))"
 )
 
 
-def serve(descriptor: int) -> None:
-    """Serve until the other end of the socket is closed."""
+def serve(root: str, descriptor: int) -> None:
+    """Serve front doors of the tree ``root`` until the other end of the socket is closed."""
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
-    # Without torch every front door says so itself.
-    with suppress(ImportError):
-        preload.import_torch()
-        import harness.session  # noqa: F401 - so that no child has to import it
+    _prepare(Path(root))
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -140,6 +138,17 @@ def serve(descriptor: int) -> None:
     if child is not None:
         with suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
+
+
+def _prepare(root: Path) -> None:
+    """Import and ask once what every front door would; what goes wrong each will say itself."""
+    with suppress(ImportError):
+        preload.import_torch()
+        # Only for the import: no child has to do it again.
+        from harness import environment, errors, session  # noqa: F401
+
+        with suppress(errors.HarnessError):
+            environment.remember(root)
 
 
 def _start(

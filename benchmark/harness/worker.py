@@ -234,7 +234,7 @@ def _listen(ended: Ended, frames: _Frames, reader: int, pid: int, limit: float |
     gone = silent = False
     while True:
         if silent:
-            time.sleep(0.01)
+            time.sleep(0 if gone else 0.001)
         elif select.select([reader], [], [], 0 if gone else 0.25)[0]:
             chunk = os.read(reader, 1 << 16)
             frames.feed(chunk)
