@@ -51,6 +51,9 @@ def main() -> int:
     parser.add_argument("--ops", metavar="A,B", help="default: all that pass once")
     parser.add_argument("--only", action="append", choices=list(WAYS), help="repeatable")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="append the passes to it")
+    parser.add_argument(
+        "--records", type=Path, metavar="FILE", help="append the records of the 5 repeats to it"
+    )
     parser.add_argument("--table", type=Path, default=TABLE, metavar="FILE")
     parser.add_argument("flags", nargs="*", metavar="-- FLAGS", help="for testall")
     options = parser.parse_args()
@@ -88,7 +91,9 @@ def _measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         for number in range(options.rounds):
             for way in ways:
                 print(f"round {number + 1}: {way}, {len(ops)} operators ...", flush=True)
-                one = {"way": way, "gpus": gpus, **_pass(tree, ops, [*WAYS[way], *options.flags])}
+                records = options.records if way == FIVE else None
+                flags = [*WAYS[way], *options.flags]
+                one = {"way": way, "gpus": gpus, **_pass(tree, ops, flags, records)}
                 print(f"  {one['seconds']:.1f} s", flush=True)
                 passes.append(one)
                 if options.keep is not None:
@@ -119,7 +124,10 @@ def _with_kernels(tree: Path, flags: Sequence[str]) -> list[str]:
     return sorted(op for op, row in found.items() if row["status"] == "PASSED")
 
 
-def _pass(tree: Path, ops: Sequence[str] | None, flags: Sequence[str]) -> dict[str, Any]:
+def _pass(
+    tree: Path, ops: Sequence[str] | None, flags: Sequence[str], keep: Path | None = None
+) -> dict[str, Any]:
+    """One run of testall; its records are appended to ``keep``."""
     with tempfile.TemporaryDirectory(prefix="bench-pass-") as folder:
         table = Path(folder, "table.csv")
         command = [sys.executable, str(tree / "testall.py"), "--csv", str(table), *flags]
@@ -131,7 +139,11 @@ def _pass(tree: Path, ops: Sequence[str] | None, flags: Sequence[str]) -> dict[s
         records = table.with_suffix(".records.jsonl")
         if not records.exists():
             raise Failed(f"testall left no records: {(done.stdout + done.stderr)[-2000:]}")
-        rows = [json.loads(line) for line in records.read_text().splitlines()]
+        text = records.read_text(encoding="utf-8")
+        rows = [json.loads(line) for line in text.splitlines()]
+        if keep is not None:
+            with keep.open("a", encoding="utf-8") as file:
+                file.write(text)
     return {
         "seconds": seconds,
         "rows": {row["op"]: _row(row) for row in rows},
