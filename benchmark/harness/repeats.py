@@ -3,7 +3,8 @@
 Samples within a process are correlated: clocks, placement of the data in memory and the state of
 the driver are drawn once a process. So several short processes are measured instead of one long
 one; the headline is the median of their medians, and their spread says how far it can be trusted.
-Each process verifies before it measures: one that fails decides the case.
+The first process verifies before it measures, and so do the others, unless the runner offers the
+buffers that were timed: then they are held to those. One that fails decides the case.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def decide(task: gate.Task, repeats: int, limit: float) -> Decided:
     outcomes: list[Outcome] = []
     for number in range(1, repeats + 1):
         settings = dataclasses.replace(task.settings, batched=number == 1)
-        one = dataclasses.replace(task, settings=settings)
+        one = dataclasses.replace(task, settings=settings, number=number)
         left = max(0.0, deadline - time.monotonic())
         ended, parameters, outcome = _one(one, left, limit, quiet=number > 1)
         if outcome["status"] not in ("PASSED", "UNVERIFIED"):
@@ -134,8 +135,9 @@ def combine(outcomes: Sequence[Outcome]) -> Outcome:
         "before": outcomes[0]["board"].get("before"),
         "after": outcomes[-1]["board"].get("after"),
     }
-    if outcomes[0].get("verification"):
-        together["verification"] = _verification([o["verification"] for o in outcomes])
+    told = [o["verification"] for o in outcomes if o["verification"] is not None]
+    if outcomes[0]["verification"] is not None:
+        together["verification"] = _verification(told)
     return together
 
 
@@ -191,5 +193,4 @@ def _verification(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The first process's verification with the worst figure of all of them."""
     worst = dict(each[0])
     worst["metrics"] = gate.worst_metrics([one["metrics"] for one in each])
-    worst["processes"] = len(each)
     return worst

@@ -92,6 +92,7 @@ class Session:
         environment.require_torch()
         self._gpus = [] if args.engine == "torch" else environment.gpu_devices()
         self._engine_name = self._choose_engine()
+        gate.import_ahead(self._engine_name)
         self._environment = environment.facts(root)
         libraries.remember(source, self._declared)
         self._definition = record.definition(root, self._op)

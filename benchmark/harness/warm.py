@@ -145,10 +145,11 @@ def _prepare(root: Path) -> None:
     with suppress(ImportError):
         preload.import_torch()
         # Only for the import: no child has to do it again.
-        from harness import environment, errors, session  # noqa: F401
+        from harness import environment, errors, gate, session  # noqa: F401
 
         with suppress(errors.HarnessError):
             environment.remember(root)
+            gate.import_ahead("nvbench" if environment.gpu_devices() else "torch")
 
 
 def _start(

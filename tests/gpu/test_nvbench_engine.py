@@ -159,7 +159,7 @@ ZOO_SAYS = {
     "scaled": ("FAILED", "norm is 2 times"),
     "untouched": ("FAILED", "not finite"),
     "one_wrong_row": ("FAILED", "cosine"),
-    "wrong_when_timed": ("FAILED", "right before it was timed, wrong after"),
+    "wrong_when_timed": ("FAILED", "what was timed is wrong"),
     "out_of_bounds": ("ERROR", "device-side assert|illegal memory access"),
     "out_of_memory": ("ERROR", "out of memory|Invalid|too large|overflow"),
     "hanging": ("TIMEOUT", "killed after"),

@@ -96,7 +96,6 @@ def test_a_case_is_measured_in_several_processes(
     else:
         spread = (max(medians) - min(medians)) / statistics.median(medians)
         assert record["repeat_spread"] == pytest.approx(spread)
-        assert record["verification"]["processes"] == number
     # One process is enough to see what the runner prints.
     assert said.count("[VERIFY] counting -> PASS") == 1 == said.count("said by process")
 
@@ -123,6 +122,49 @@ def test_one_process_that_goes_wrong_decides_the_case(
     if how != "wrong":
         assert "said by process 3" in said
     assert f"[FATAL] counting: {'verification failed' if how == 'wrong' else status}" in said
+
+
+# Offers what it times; goes wrong in a process of its number, or offers nothing there.
+TIMED = COUNTING.replace(
+    "    def run_verification(self, dev_id):",
+    """    def verify_timed(self, dev_id):
+        print("held to what was timed", self.number)
+        if self.number == self.bad and self.how == "silent":
+            return None
+        x = torch.randn(10, generator=self.generator(dev_id, 1))
+        wrong = self.number == self.bad and self.how == "timed"
+        return self.check_diff(x * (2 if wrong else 1), x.clone())
+
+    def run_verification(self, dev_id):
+        (self.folder.parent / f"verified {self.number}").touch()""",
+)
+
+
+@pytest.mark.parametrize(
+    ("how", "bad", "status", "verified"),
+    [
+        ("", 0, "PASSED", [1]),
+        ("timed", 1, "FAILED", [1]),
+        ("timed", 2, "FAILED", [1]),
+        # A process that offers nothing is verified like the first, after measuring.
+        ("silent", 2, "PASSED", [1, 2]),
+    ],
+)
+def test_timed_buffers_are_verified_in_every_process(
+    tree: Tree, how: str, bad: int, status: str, verified: list[int]
+) -> None:
+    (tree.root / "runners/mcoplib_mxbenchmark_counting_runners.py").write_text(TIMED)
+    flags = ("--repeats", "3", "--set", f"bad={bad}", "--set", f"how={how}")
+    code, record, said = measured(tree, *flags)
+    assert (record["status"], code) == (status, 0 if status == "PASSED" else 1), said
+    found = sorted(path.name for path in tree.root.parent.glob("verified *"))
+    assert found == [f"verified {number}" for number in verified]
+    if status == "FAILED":
+        assert "what was timed is wrong" in record["error"]["message"]
+        assert record["verification"]["passed"] is False
+    else:
+        assert record["verification"]["passed"] and record["verification"]["timed"]
+        assert record["repeats"] == 3
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "x", "1.5"])
