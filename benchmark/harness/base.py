@@ -28,8 +28,8 @@ def _dtype(config: dict[str, Any]) -> torch.dtype:
 
 
 def _bytes(tensor: torch.Tensor) -> int:
-    kept = [n if stride else 1 for n, stride in zip(tensor.shape, tensor.stride(), strict=True)]
-    return math.prod(kept) * tensor.element_size() if tensor.numel() else 0
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return math.prod(n if step else min(n, 1) for n, step in steps) * tensor.element_size()
 
 
 class OpBenchmarkBase:

@@ -148,6 +148,35 @@ def test_rows_near_zero_are_held_to_their_own_size(
     assert not runner.verify.close(wrong.to(dtype), ref)[0]
 
 
+def test_what_vanishes_beside_the_tensor_may_be_flushed(runner: OpBenchmarkBase) -> None:
+    ref = _noise(8, 64).float()
+    ref[4] *= 1e-9
+    out = ref.clone()
+    out[4] = 0.0
+    assert runner.verify.close(out, ref)[0], _said(runner)
+    assert runner.comparisons[0].metrics()["worst_row_scale"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("dtype", [*FP8, torch.int8, torch.uint8], ids=str)
+def test_one_step_of_a_short_row_is_no_wrong_scale(
+    runner: OpBenchmarkBase, dtype: torch.dtype
+) -> None:
+    ref = torch.tensor([[8], [16], [32]]).to(dtype)
+    out = ref.clone()
+    out.view(torch.uint8)[1] += 1
+    assert runner.verify.close(out, ref)[0], _said(runner)
+    out.view(torch.uint8)[1] += 1
+    assert not runner.verify.close(out, ref)[0]
+
+
+def test_a_reference_that_is_not_finite_is_told(runner: OpBenchmarkBase) -> None:
+    for broken in (math.nan, math.inf):
+        ref = torch.tensor([1.0, broken])
+        for check in (runner.verify.close, runner.verify.cosine):
+            assert not check(torch.ones(2), ref)[0]
+            assert "0 of 2 output values and 1 reference values" in _said(runner)
+
+
 def test_subnormal_steps_are_no_error(runner: OpBenchmarkBase) -> None:
     ref = (_noise(4, 64) * 1e-6).to(torch.float16)
     out = ref.clone()
@@ -205,10 +234,12 @@ def test_integers_beyond_what_float64_tells_apart(
     assert not runner.verify.exact(out, ref)[0] and "9007199254740993" in _said(runner)
     assert not runner.verify.unordered(out, ref)[0]
     assert runner.verify.close(ref.clone(), ref)[0]
+    assert runner.verify.close(torch.full((2,), 7, dtype=dtype), SEVENS)[0]
     if dtype is torch.int64:
         assert not runner.verify.close(out.to(torch.uint64), ref)[0]
 
 
+SEVENS = torch.full((2,), 7, dtype=torch.int32)
 COMPLEX = torch.complex(_noise(3, 4), _noise(3, 4, seed=1))
 
 
@@ -306,6 +337,7 @@ def test_slices_and_blocks_leave_nothing_out(
     for row, column in ((0, 0), (2, 31), (5, 32)):
         out = ref.clone()
         out[row, column] += 0.5
+        out[5, 32] += 0.1
         for check in (runner.verify.close, runner.verify.exact):
             assert not check(out, ref)[0]
             assert f"[{row}, {column}]" in _said(runner), size
@@ -432,6 +464,21 @@ def test_rows_as_multisets(runner: OpBenchmarkBase, dtype: torch.dtype) -> None:
     # One value twice where another should be: as a set they are equal.
     rows = torch.tensor([[1, 1, 2], [1, 2, 2]]).to(dtype)
     assert not runner.verify.unordered(rows[:1].clone(), rows[1:])[0]
+
+
+def test_multisets_keep_the_rules_of_their_dtype(runner: OpBenchmarkBase) -> None:
+    whole = torch.arange(6).reshape(2, 3)
+    assert not runner.verify.unordered(whole.to(torch.int32), whole)[0]
+    assert "torch.int32 output where the reference has torch.int64" in _said(runner)
+    ref = _noise(2, 8).to(torch.bfloat16)
+    out = ref.flip(-1).clone()
+    out.view(torch.int16)[1, 3] += 1
+    assert runner.verify.unordered(out, ref)[0], _said(runner)
+
+
+def test_no_rows_have_no_best(runner: OpBenchmarkBase) -> None:
+    nothing = torch.empty(0, 8)
+    assert not runner.verify.topk(None, nothing.long(), nothing)[0] and "empty" in _said(runner)
 
 
 # --- the verdict

@@ -76,6 +76,18 @@ def test_an_output_that_nobody_wrote_equals_no_reference(
             assert not runner.verify.close(out, ref)[0]
 
 
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("right", [True, False])
+def test_bools_that_memory_held_before_are_no_answer(
+    runner: OpBenchmarkBase, left: bool, right: bool
+) -> None:
+    out, ref = torch.full((9,), left), torch.full((9,), right)
+    runner.poison(out)
+    for check in (runner.verify.exact, runner.verify.close, runner.verify.unordered):
+        assert not check(out, ref)[0]
+    assert not runner.check_diff(out, ref, 0.5)[0]
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_poison_stays_within_a_view(runner: OpBenchmarkBase, dtype: torch.dtype) -> None:
     whole = _as(dtype).reshape(16, -1)
@@ -171,7 +183,7 @@ def test_comparing_a_tensor_with_itself_is_an_error(runner: OpBenchmarkBase, che
     ("op", "quantised"),
     [
         *[(op, True) for op in ("awq_gemm", "gptq_shuffle", "rms_norm_static_fp8_quant")],
-        *[(op, True) for op in ("cutlass_scaled_mm", "w8a8_gemm", "gemm_w4", "AWQ_dequantize")],
+        *[(op, True) for op in ("cutlass_scaled_mm", "w8a8_gemm", "gemm_w4", "AWQ_gemm")],
         *[(op, True) for op in ("dynamic_scaled_int8_quant", "moe_wna16_gemm")],
         *[(op, False) for op in ("rms_norm", "swap_blocks", "paged_attention_v1", "gelu_new")],
         *[(op, False) for op in ("moe_sum", "top_k_per_row_decode", "raw48_copy")],
