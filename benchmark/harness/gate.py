@@ -82,11 +82,11 @@ class Verdict:
 
 
 def import_ahead(engine: str) -> None:
-    """Import what every case's process will need, where it is forked from; nothing with a driver."""
+    """Import before the fork what every case's process will need; nothing with a driver."""
     from harness import base  # noqa: F401
 
     if engine == "torch":
-        import torch.utils.benchmark
+        from torch.utils import benchmark  # noqa: F401
 
         from harness.engines import torch_cpu  # noqa: F401
     else:

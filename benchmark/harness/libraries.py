@@ -115,6 +115,17 @@ class Libraries:
             self._exclusive.allow(file)
             self._load_file(file, package)
             self._exclusive.hold(namespace, package)
+            if self._all_there(namespace, package):
+                # Loading a binary of a hundred megabytes takes each process a while.
+                return
+
+    def _all_there(self, namespace: str, package: str) -> bool:
+        """Whether every operator of ``namespace`` that the runner can call is registered by now."""
+        if namespace in self._needs.unnamed or self._needs.own or self._needs.whole(package):
+            return False
+        head = f"{namespace}::"
+        called = {name for name in self._needs.operators if name.startswith(head)}
+        return called <= {name.partition(".")[0] for name in _registered()}
 
     def _choose(self, namespace: str) -> str | None:
         """The package that serves ``namespace`` without a declaration, None when none is there."""

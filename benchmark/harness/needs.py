@@ -19,14 +19,16 @@ class Needs:
     """What a runner asks for; all in the order of its source.
 
     ``operators`` are called as ``torch.ops.NAMESPACE.NAME`` and written ``NAMESPACE::NAME``;
-    ``certain`` are those namespaces, and names bound by imports, that it cannot do without: they
-    are met on every way through it. ``imports`` are the modules of known operator libraries that
+    ``unnamed`` are namespaces that it also takes without the name of an operator; ``certain`` those
+    namespaces, and names bound by imports, that it cannot do without: they are met on every way
+    through it. ``imports`` are the modules of known operator libraries that
     it imports; ``optional`` maps names that a guarded import would bind to their modules. ``own``
     says that it brings operators itself.
     """
 
     operators: tuple[str, ...]
     namespaces: tuple[str, ...]
+    unnamed: frozenset[str]
     certain: frozenset[str]
     imports: tuple[str, ...]
     optional: dict[str, str]
@@ -55,6 +57,7 @@ def read(source: str) -> Needs:
     module = ast.parse(source)
     operators: dict[str, None] = {}
     namespaces: dict[str, None] = {}
+    unnamed = set()
     always = _always(module)
     certain = {node.id for node in always if isinstance(node, ast.Name)}
     met = set(map(id, always))
@@ -64,6 +67,8 @@ def read(source: str) -> Needs:
         namespaces.setdefault(namespace)
         if name is not None:
             operators.setdefault(f"{namespace}::{name}")
+        else:
+            unnamed.add(namespace)
         if id(node) in met:
             certain.add(namespace)
     imports = [name for node in _ordered(module) for name, _ in _bound(node)]
@@ -71,6 +76,7 @@ def read(source: str) -> Needs:
     return Needs(
         tuple(operators),
         tuple(namespaces),
+        frozenset(unnamed),
         frozenset(certain),
         tuple(dict.fromkeys(known)),
         optional_imports(module),
