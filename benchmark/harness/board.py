@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -124,16 +125,6 @@ def driver(limit: float = 10.0) -> str | None:
     return answer
 
 
-def used_bytes(device: dict[str, Any], limit: float = 10.0) -> int | None:
-    """Bytes in use on a GPU by all processes; None when it is not known."""
-
-    def ask(send: worker.Send) -> None:
-        send({"used": _used(device)})
-
-    answer: int | None = _asked(ask, limit).get("used")
-    return answer
-
-
 def _used(device: dict[str, Any]) -> int | None:
     if device["kind"] == "maca":
         with suppress(Exception):
@@ -143,24 +134,60 @@ def _used(device: dict[str, Any]) -> int | None:
     return None if board is None else board.memory_used()
 
 
-def foreign(device: dict[str, Any], limit: float = 5.0) -> list[dict[str, Any]] | None:
-    """Who computes on a GPU: ``pid``, ``name``, ``memory_bytes`` each; None when it is not known.
+@dataclass(frozen=True)
+class Idle:
+    """A GPU while no process of ours is on it; None where something is not known.
 
-    To be asked while no process of ours is on the GPU. NVML gives pids of the host; in a container
-    they mean nothing here, and ``name`` is null. Memory in use without a process that NVML lists
-    (a container that may not see others) is somebody with a null ``pid``.
+    ``foreign`` are those that compute there: ``pid``, ``name``, ``memory_bytes`` each. NVML gives
+    pids of the host; in a container they mean nothing here, and ``name`` is null. Memory in use
+    without a process that NVML lists (a container that may not see others) is somebody with a null
+    ``pid``. ``settled``: used memory came back to what it was before.
     """
-    if device["kind"] != "cuda":
-        return None
+
+    used_bytes: int | None
+    foreign: list[dict[str, Any]] | None
+    settled: bool
+
+
+def idle(device: dict[str, Any], before: int | None = None, limit: float = 10.0) -> Idle:
+    """Look at a GPU through a forked child; wait until used memory is back near ``before`` bytes.
+
+    To be asked while no process of ours is on the GPU. A GPU that does not tell its memory counts
+    as not settled when it was waited for.
+    """
+    if device["kind"] == "cpu":
+        return Idle(None, None, True)
 
     def ask(send: worker.Send) -> None:
-        board = _board(device)
-        found = None if board is None else board.processes()
-        if board is not None and found is not None:
-            send({"processes": found, "claimed": board.memory_claimed()})
+        settled = before is None or _settles(device, before, limit)
+        send({"settled": settled, "used": _used(device), **_processes(device)})
 
-    answer = _asked(ask, limit)
+    answer = _asked(ask, limit if before is None else limit + 5.0)
     if not answer:
+        return Idle(None, None, before is None)
+    return Idle(answer["used"], _foreign(answer), answer["settled"])
+
+
+def _settles(device: dict[str, Any], before: int, limit: float) -> bool:
+    deadline = time.monotonic() + limit
+    while True:
+        used = _used(device)
+        back = used is not None and used <= before + _SLACK_BYTES
+        if back or used is None or time.monotonic() >= deadline:
+            return back
+        time.sleep(_POLL_SECONDS)
+
+
+def _processes(device: dict[str, Any]) -> dict[str, Any]:
+    board = _board(device) if device["kind"] == "cuda" else None
+    found = None if board is None else board.processes()
+    if board is None or found is None:
+        return {"processes": None, "claimed": None}
+    return {"processes": found, "claimed": board.memory_claimed()}
+
+
+def _foreign(answer: dict[str, Any]) -> list[dict[str, Any]] | None:
+    if answer["processes"] is None:
         return None
     processes: list[dict[str, Any]] = [
         {"pid": pid, "name": _name(pid), "memory_bytes": memory}
@@ -179,22 +206,6 @@ def _name(pid: int) -> str | None:
         return Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n") or None
     except OSError:
         return None
-
-
-def memory_settled(device: dict[str, Any], before_bytes: int, limit: float = 10.0) -> bool:
-    """Wait until used memory is back near ``before_bytes``; False when that was not seen."""
-
-    def ask(send: worker.Send) -> None:
-        deadline = time.monotonic() + limit
-        while True:
-            used = _used(device)
-            back = used is not None and used <= before_bytes + _SLACK_BYTES
-            if back or used is None or time.monotonic() >= deadline:
-                send({"back": back})
-                return
-            time.sleep(_POLL_SECONDS)
-
-    return bool(_asked(ask, limit + 5.0).get("back", False))
 
 
 def answers(device: dict[str, Any], limit: float = 60.0) -> str | None:

@@ -150,17 +150,16 @@ class Session:
                 surroundings["clocks_locked"] = locked
             if self._args.cool_down is not None:
                 surroundings["cooled_down"] = clocks.cool_down(device, self._args.cool_down)
-            foreign = [board.foreign(device)]
-            idle = self._idle_bytes(device)
+            before = board.idle(device)
             started, clock = time.time(), time.monotonic()
             decided = repeats.decide(task, self._repeats(), self._args.case_timeout)
             duration = time.monotonic() - clock
-            problem = self._recover(device, idle, broken=decided.broken)
-            foreign.append(board.foreign(device))
+            after = board.idle(device, before.used_bytes)
+            problem = self._recover(device, after, broken=decided.broken)
         outcome = decided.outcome
         surroundings["board"] = {
             **(outcome.get("board") or {"before": None, "after": None}),
-            "foreign": foreign,
+            "foreign": [before.foreign, after.foreign],
         }
         surroundings["device_expected"] = environment.mismatch(device, config.get("device_name"))
         result = record.build(
@@ -210,15 +209,11 @@ class Session:
             result["op"], result["parameters"], model, result["status"], date.today()
         )
 
-    def _idle_bytes(self, device: dict[str, Any]) -> int | None:
-        """Memory in use on a GPU while none of our processes is on it."""
-        return None if device["kind"] == "cpu" else board.used_bytes(device)
-
-    def _recover(self, device: dict[str, Any], idle: int | None, *, broken: bool) -> str | None:
+    def _recover(self, device: dict[str, Any], after: board.Idle, *, broken: bool) -> str | None:
         """Why the device is unfit for the next case, None when it is fit."""
         if device["kind"] == "cpu":
             return None
-        if idle is not None and not board.memory_settled(device, idle):
+        if not after.settled:
             markers.warn(f"memory of {device['name']} is still in use after the case has ended")
         if not broken:
             return None

@@ -94,17 +94,17 @@ def test_older_and_thinner_libraries(
 @pytest.mark.parametrize("device", [{**GPU, "uuid": "GPU-other"}, {**GPU, "uuid": None}])
 def test_a_gpu_that_nvml_does_not_know(told: Script, device: dict[str, Any]) -> None:
     assert board.snapshot(device) == NOTHING
-    assert board.foreign(device) is None
-    assert board.used_bytes(device) is None
+    assert board.idle(device).foreign is None
+    assert board.idle(device).used_bytes is None
 
 
 def test_without_nvml_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scripted(tmp_path, monkeypatch, "libnvidia-ml-that-is-not-there.so.1")
     assert board.snapshot(GPU) == NOTHING
-    assert board.foreign(GPU) is None
-    assert board.used_bytes(GPU) is None
+    assert board.idle(GPU).foreign is None
+    assert board.idle(GPU).used_bytes is None
     assert board.driver() is None
-    assert board.memory_settled(GPU, 0, limit=0.1) is False
+    assert board.idle(GPU, 0, limit=0.1).settled is False
 
 
 def test_a_library_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_a_driver_that_is_not_loaded(
 
 def test_a_cpu_has_no_board(told: Script) -> None:
     assert board.snapshot(CPU) is None
-    assert board.foreign(CPU) is None
+    assert board.idle(CPU).foreign is None
     assert board.answers(CPU) is None
 
 
@@ -132,7 +132,7 @@ def test_a_cpu_has_no_board(told: Script) -> None:
 @pytest.mark.parametrize("count", [0, 1, 64, 65, 4096])
 def test_all_processes_are_counted(using: Callable[[str], Script], define: str, count: int) -> None:
     using(define)(processes=count, process_memory=123, used=GIB)
-    found = board.foreign(GPU)
+    found = board.idle(GPU).foreign
     assert found is not None
     if count:
         pids = [process["pid"] for process in found]
@@ -142,12 +142,12 @@ def test_all_processes_are_counted(using: Callable[[str], Script], define: str, 
 
 def test_a_list_that_grows_for_ever_is_not_known(told: Script) -> None:
     told(processes=1, grows=1)
-    assert board.foreign(GPU) is None
+    assert board.idle(GPU).foreign is None
 
 
 def test_memory_that_nvml_does_not_tell_is_null(told: Script) -> None:
     told(processes=1, process_memory=-1)
-    assert board.foreign(GPU) == [{"pid": 4000000, "name": None, "memory_bytes": None}]
+    assert board.idle(GPU).foreign == [{"pid": 4000000, "name": None, "memory_bytes": None}]
 
 
 def test_names_are_given_where_pids_are_the_hosts(
@@ -155,11 +155,11 @@ def test_names_are_given_where_pids_are_the_hosts(
 ) -> None:
     told(processes=1, pid=os.getpid())
     monkeypatch.setattr(board, "_HOST_PIDS", str(Path("/proc/self/ns/pid").readlink()))
-    (found,) = board.foreign(GPU) or []
+    (found,) = board.idle(GPU).foreign or []
     assert found["name"] == Path("/proc/self/comm").read_text().strip()
     # In a container the same number is another process.
     monkeypatch.setattr(board, "_HOST_PIDS", "pid:[1]")
-    (found,) = board.foreign(GPU) or []
+    (found,) = board.idle(GPU).foreign or []
     assert (found["pid"], found["name"]) == (os.getpid(), None)
 
 
@@ -175,14 +175,14 @@ def test_memory_without_a_process_is_somebodys(
     told: Script, used: int, expected: list[dict[str, Any]]
 ) -> None:
     told(used=used)
-    assert board.foreign(GPU) == expected
+    assert board.idle(GPU).foreign == expected
 
 
 @pytest.mark.parametrize("behaviour", [-1, -2, 999])
 def test_a_sick_driver_is_not_known_and_does_not_hold_us(told: Script, behaviour: int) -> None:
     told(nvmlDeviceGetHandleByUUID=behaviour)
-    assert board.foreign(GPU, limit=0.5) is None
-    assert board.used_bytes(GPU, limit=0.5) is None
+    assert board.idle(GPU, limit=0.5).foreign is None
+    assert board.idle(GPU, limit=0.5).used_bytes is None
 
 
 def test_questions_of_the_parent_load_nothing_into_it(
@@ -196,9 +196,9 @@ def test_questions_of_the_parent_load_nothing_into_it(
     monkeypatch.setattr(nvml, "library", lambda: refuse() if os.getpid() == parent else real())
     told(processes=1, used=GIB)
     assert board.driver() == "580.1.2"
-    assert len(board.foreign(GPU) or []) == 1
-    assert board.used_bytes(GPU) == GIB
-    assert board.memory_settled(GPU, GIB)
+    assert len(board.idle(GPU).foreign or []) == 1
+    assert board.idle(GPU).used_bytes == GIB
+    assert board.idle(GPU, GIB).settled
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_questions_of_the_parent_load_nothing_into_it(
 )
 def test_memory_settles(told: Script, used: int, drop: int, settled: bool) -> None:
     told(used=used, **({"drop__used": drop} if drop else {}))
-    assert board.memory_settled(GPU, GIB, limit=0.3) is settled
+    assert board.idle(GPU, GIB, limit=0.3).settled is settled
 
 
 def _hang(*_: Any) -> None:
@@ -262,8 +262,8 @@ def test_metax_without_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("clock_rate", "temperature", "power_draw", "mem_get_info"):
         monkeypatch.setattr(torch.cuda, name, _raise)
     assert board.snapshot(METAX) == NOTHING
-    assert board.used_bytes(METAX) is None
-    assert board.foreign(METAX) is None
+    assert board.idle(METAX).used_bytes is None
+    assert board.idle(METAX).foreign is None
 
 
 def test_metax_with_what_torch_offers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ def test_metax_with_what_torch_offers(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"temperature_c": 50, "power_w": 250.5, "memory_used_bytes": GIB}
     assert board.snapshot(METAX) == {**NOTHING, "source": "torch", **known}
     assert asked == [3]
-    assert board.used_bytes(METAX) == GIB
+    assert board.idle(METAX).used_bytes == GIB
 
 
 def test_a_fork_of_a_process_with_nvml_starts_its_own(told: Script) -> None:
