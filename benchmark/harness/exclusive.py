@@ -9,10 +9,12 @@ registers operators is first loaded on trial, in a fork.
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import importlib.machinery
 import mmap
 import os
 import re
+import resource
 import sys
 import tempfile
 import warnings
@@ -113,8 +115,8 @@ class Exclusive:
             self._check(loader.path)
             return create(loader, spec)
 
-        ctypes.CDLL.__init__ = checked_load  # type: ignore[method-assign]
-        ExtensionFileLoader.create_module = checked_create  # type: ignore[method-assign]
+        ctypes.CDLL.__init__ = checked_load  # type: ignore[method-assign,assignment]
+        ExtensionFileLoader.create_module = checked_create  # type: ignore[method-assign,assignment]
 
     def _check(self, name: str) -> None:
         path = os.path.realpath(name)
@@ -182,6 +184,9 @@ def try_to_load(path: str) -> str:
         pid = os.fork()
         if pid == 0:
             try:
+                # Dying here is an answer, not an accident to be reported.
+                faulthandler.disable()
+                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
                 os.dup2(log.fileno(), 2)
                 with os.fdopen(os.open(os.devnull, os.O_WRONLY), "wb") as nowhere:
                     os.dup2(nowhere.fileno(), 1)

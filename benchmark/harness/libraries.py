@@ -111,8 +111,11 @@ class Libraries:
                     f"{package} would serve {namespace}, but its binary registers {twin} too, "
                     f"which is served by {holder}; declare one for both: --library {namespace}=..."
                 )
-        for file in providers.locate(package, namespace, self._capability):
+        files = providers.locate(package, namespace, self._capability)
+        for file in files:
+            # Also those that are not loaded here: the runner may import them.
             self._exclusive.allow(file)
+        for file in files:
             self._load_file(file, package)
             self._exclusive.hold(namespace, package)
             if self._all_there(namespace, package):
@@ -166,7 +169,7 @@ class Libraries:
         import torch
 
         try:
-            torch.ops.load_library(str(file))
+            torch.ops.load_library(str(file))  # type: ignore[no-untyped-call]
             return
         except OSError as error:
             refused = absence.named(error)

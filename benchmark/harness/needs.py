@@ -107,11 +107,9 @@ def _bound(node: ast.AST) -> Iterator[tuple[str, str]]:
             yield f"{node.module}.{alias.name}", alias.asname or alias.name
 
 
-def _ordered(module: ast.Module) -> list[ast.AST]:
-    return sorted(
-        (node for node in ast.walk(module) if hasattr(node, "lineno")),
-        key=lambda node: (node.lineno, node.col_offset),
-    )
+def _ordered(module: ast.Module) -> list[ast.stmt | ast.expr]:
+    nodes = [node for node in ast.walk(module) if isinstance(node, (ast.stmt, ast.expr))]
+    return sorted(nodes, key=lambda node: (node.lineno, node.col_offset))
 
 
 def _calls(module: ast.Module) -> Iterator[tuple[ast.AST, str, str | None]]:
@@ -178,9 +176,9 @@ def _always(module: ast.Module) -> list[ast.AST]:
     while waiting:
         for node in _straight(waiting.pop()):
             found.append(node)
-            name = getattr(node, "attr", None) or getattr(node, "id", None)
-            if isinstance(name, str) and name in functions:
-                waiting.append(functions.pop(name))
+            met = getattr(node, "attr", None) or getattr(node, "id", None)
+            if met in functions:
+                waiting.append(functions.pop(met))
     return found
 
 
