@@ -74,6 +74,7 @@ class Target:
     model: str | None = None  # device model the target is expected to have
     # Peaks of GPU models: {"C600": {"bandwidth": 2e12, "flops": {"bfloat16": 3e14}, "source": …}}
     gpu_specs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    library: tuple[str, ...] = ()  # operator libraries that serve: NAME, path, NAMESPACE=either
     timeouts: Timeouts = field(default_factory=Timeouts)
     suites: Mapping[str, SuiteSettings] = field(default_factory=dict)
     implied: bool = False  # the host itself beside its containers: in no selection but host:none

@@ -158,6 +158,7 @@ def _target(name: str, host: Host, container: str, settings: Layer) -> Target:
             "gpus",
             "model",
             "gpu_specs",
+            "library",
         )
         if key in settings
     }

@@ -21,6 +21,7 @@ from orchestrator.inventory.values import (
     Folder,
     FolderOrNone,
     Gpu,
+    Libraries,
     Model,
     Names,
     OptionName,
@@ -164,6 +165,11 @@ class TargetSettings(Strict):
     gpu_specs: dict[Model, GpuSpecsEntry] = {}
     """Peaks of GPU models by name, such as C600, to hold results against; merged key by key. Only
     our own harness uses them, not the scripts of an established checkout."""
+
+    library: Libraries = ()
+    """Operator library that serves the runners' namespaces: mcoplib, vllm, sgl_kernel or the
+    absolute path of a shared object, for one namespace alone as NAMESPACE=...; one or a list. Left
+    out: the one that a runner imports, or the only one there is. Only our own harness uses it."""
 
     timeouts: TimeoutsEntry = TimeoutsEntry()
     """Limits in seconds; merged key by key."""

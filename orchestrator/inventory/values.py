@@ -20,6 +20,7 @@ from orchestrator.inventory.model import NONE
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _CONTAINER = r"[a-zA-Z0-9][a-zA-Z0-9_.-]+"  # as Docker has it
 _ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_LIBRARY = r"([A-Za-z_][A-Za-z0-9_]*=)?(mcoplib|vllm|sgl_kernel|/.+)"
 HOST_NAME = re.compile(_NAME)
 CONTAINER_NAME = re.compile(_CONTAINER)
 SECRET_KEY = re.compile(
@@ -107,6 +108,15 @@ def _container(value: str) -> str:
 def _gpu(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9:._/-]*", value):
         raise ValueError("it is neither a GPU index, nor a UUID, nor a PCI bus id")
+    return value
+
+
+def _library(value: str) -> str:
+    if not re.fullmatch(_LIBRARY, value):
+        raise ValueError(
+            "it has to be mcoplib, vllm, sgl_kernel or the absolute path of a shared object, "
+            "for one namespace alone with `NAMESPACE=` before it"
+        )
     return value
 
 
@@ -210,6 +220,12 @@ ContainerName = Annotated[
     WithJsonSchema({"type": "string", "pattern": f"^{_CONTAINER}$"}),
 ]
 Gpu = Annotated[Text, AfterValidator(_gpu), WithJsonSchema({"type": ["string", "integer"]})]
+_LIBRARY_JSON = {"type": "string", "pattern": f"^{_LIBRARY}$"}
+Libraries = Annotated[
+    tuple[Annotated[Text, AfterValidator(_library)], ...],
+    BeforeValidator(_listed),
+    WithJsonSchema({"anyOf": [_LIBRARY_JSON, {"type": "array", "items": _LIBRARY_JSON}]}),
+]
 EnvName = Annotated[str, AfterValidator(_env_name)]
 OptionName = Annotated[str, AfterValidator(_option_name)]
 Seconds = Annotated[float, BeforeValidator(_seconds), WithJsonSchema(_SECONDS_JSON)]

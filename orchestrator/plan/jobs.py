@@ -141,6 +141,7 @@ def _spec(
                 measuring=measuring,
                 established=target.established,
                 gpu_specs=target.gpu_specs,
+                library=target.library,
             ),
         ],
         "env": dict(target.env),

@@ -139,16 +139,19 @@ class McoplibSuite:
         measuring: Measuring,
         established: bool,
         gpu_specs: Mapping[str, Any] | None = None,
+        library: Sequence[str] = (),
     ) -> list[str]:
         """The script and its arguments for one operator.
 
         The CSV is private to the job, so the script always appends; what the shared one takes in
         is decided at the merge. Our own front door also writes records and takes ``measuring`` and
-        the ``gpu_specs`` of the target; an established one does none of it.
+        the ``gpu_specs`` and ``library`` of the target; an established one does none of it.
         """
         words = [SCRIPT, "--op", op, "--csv", f"{JOB}/result.csv", "--generate"]
         if not established:
             words += ["--records", f"{JOB}/records.jsonl", *measuring.words()]
+            for name in library:
+                words += ["--library", name]
             if gpu_specs:
                 words += ["--specs", json.dumps(gpu_specs, sort_keys=True)]
         return words

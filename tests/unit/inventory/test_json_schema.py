@@ -31,6 +31,8 @@ hosts:
   a:
   b: {containers: [none, {name: xx, env: {X: 1.5}}], timeouts: {job: none, silence: 3}}
   c: {docker_command: [sudo, docker], host_python: python3.9, port: 22, connect_timeout: 1.5}
+  f: {library: vllm, containers: [xx, {name: yy, library: [_C=/x.so, sgl_kernel]}]}
+  h: {library: []}
   e: {gpu_specs: {C600: {bandwidth: 2e12, flops: {bfloat16: 3e14}, source: a sheet}}}
   d: {workdir: none, path: [/opt/bin], suites: {halops: {sync: [configs]}}}
 """
@@ -82,6 +84,8 @@ UNKNOWN = [case for case in CASES if case[2].startswith(("unknown key", "did you
         "hosts: {a: {containers: [{user: x}]}}",
         "hosts: {a: {env: {X: true}}}",
         "hosts: {a: {timeouts: {job: never}}}",
+        "hosts: {a: {library: vlm}}",
+        "hosts: {a: {library: [_C=x.so]}}",
         "hosts: {a: {gpu_specs: {C600: {bandwidth: 1843.2}}}}",
         "hosts: {a: {gpu_specs: {C600: {flops: {bf16: 3.0e+14}}}}}",
         "hosts: {a: {gpu_specs: {C600: {speed: 3.0e+14}}}}",

@@ -356,3 +356,20 @@ def test_peaks_merge_key_by_key(loaded):
         "X1": {"bandwidth": 1e12},
     }
     assert b.gpu_specs == {"C600": {"bandwidth": 2e12, "flops": {"bfloat16": 3e14}}}
+
+
+def test_libraries_are_one_or_a_list_and_the_nearest_counts(loaded):
+    found = loaded(
+        """
+        defaults: {library: mcoplib}
+        hosts:
+          a: {library: [vllm, "sgl_kernel=/opt/a b/common_ops.so"]}
+          b:
+          c: {library: []}
+        """
+    )
+    assert {target.name: target.library for target in found.targets} == {
+        "a": ("vllm", "sgl_kernel=/opt/a b/common_ops.so"),
+        "b": ("mcoplib",),
+        "c": (),
+    }

@@ -72,6 +72,8 @@ def test_run_names_sort_and_differ() -> None:
             {"workdir": "/w", "script": SCRIPT, "copied": ["config", "runners"]},
         ),
         ({"gpu_specs": {"C600": {"bandwidth": 2e12}}}, None, {"tree": TREE}),
+        ({"library": ("vllm",)}, None, {"tree": TREE}),
+        ({"library": ("vllm",), "workdir": "/w"}, None, {"workdir": "/w"}),
         ({"workdir": "/w"}, 7, {"overlay": {"path": "config/op.json", "values": {"samples": 7}}}),
     ],
 )
@@ -82,6 +84,7 @@ def test_specs(more: dict[str, Any], samples: int | None, expected: dict[str, An
     assert ("tree" in spec) is not established
     assert ("--records" in spec["argv"]) is not established
     assert ("--specs" in spec["argv"]) is ("gpu_specs" in more)
+    assert ("--library" in spec["argv"]) is ("library" in more and not established)
     assert ("--set" in spec["argv"]) is (samples is not None and not established)
     assert ("overlay" in spec) is (samples is not None and established)
     assert spec["argv"][0] == "-u"

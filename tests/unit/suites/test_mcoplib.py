@@ -171,3 +171,7 @@ def test_the_command() -> None:
     assert told[:-1] == [*ours, *asked.words(), "--specs"]
     assert json.loads(told[-1]) == peaks
     assert suite.command("a b", measuring=asked, established=True, gpu_specs=peaks) == base
+    libraries = ["vllm", "_C=/x y.so"]
+    told = suite.command("a b", measuring=Measuring(), established=False, library=libraries)
+    assert told == [*ours, "--library", "vllm", "--library", "_C=/x y.so"]
+    assert suite.command("a b", measuring=asked, established=True, library=libraries) == base
