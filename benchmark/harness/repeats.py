@@ -122,9 +122,12 @@ def combine(outcomes: Sequence[Outcome]) -> Outcome:
         "cpu": _timer([each["cpu"] for each in timers]),
         "batch_gpu": timers[0]["batch_gpu"],
     }
+    # Rates are work over the mean time, here as in a single process.
+    ours, first = (each["cold_gpu"] or each["cpu"] for each in (together["timers"], timers[0]))
+    factor = first["mean"] / ours["mean"] if first and ours and ours["mean"] else 1.0
     together["rates"] = {
-        name: _median([outcome["rates"][name] for outcome in outcomes])
-        for name in outcomes[0]["rates"]
+        name: None if rate is None else rate * factor
+        for name, rate in outcomes[0]["rates"].items()
     }
     medians = _medians(outcomes)
     together["medians"] = medians
