@@ -76,7 +76,7 @@ def _read(paths: Sequence[Path]) -> list[dict[str, Any]]:
             found[record["op"], record["case_id"]] = record
     if not found:
         raise Failed("there are no records")
-    return [found[key] for key in sorted(found, key=lambda key: (key[0], found[key]["started"]))]
+    return sorted(found.values(), key=lambda r: (r["op"], json.dumps(r["parameters"])))
 
 
 def render(records: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
@@ -109,8 +109,8 @@ def render(records: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
         "operator's own tensors make.",
         "",
         *grid(
-            ["operator", "dtype", "shape", "cold", "spread", "batch", "noise", "GB/s", "TFLOP/s",
-             "share", "bound", "flags"],
+            ["operator", "dtype", "shape", "cold", "repeats", "spread", "batch", "noise", "GB/s",
+             "TFLOP/s", "share", "bound", "flags"],
             rows,
         ),
     ]  # fmt: skip
@@ -151,7 +151,8 @@ def _row(record: dict[str, Any]) -> list[str]:
         str(record["summaries"].get("dtype", "")).removeprefix("torch."),
         _shape(record),
         _time(cold.get("median")),
-        _share(record["repeat_spread"], 1),
+        str(record["repeats"]),
+        _share(record["repeat_spread"], 2),
         _time(batch.get("mean")),
         _share(cold.get("noise"), 1),
         "" if bandwidth is None else f"{bandwidth / 1e9:.0f}",
@@ -200,7 +201,7 @@ def _foot(measured: Sequence[dict[str, Any]]) -> list[str]:
         f"device: {device['name']}, driver {environment.get('driver')}",
         f"python {environment['python']}, torch {environment['torch']}, "
         f"{nvbench.get('package')} {nvbench.get('version')}",
-        f"sampling: {sampling['mode']}, {sampling['criterion']}, {sampling['repeats']} repeats",
+        f"sampling: {sampling['mode']}, criterion {sampling['criterion']}",
         f"peak bandwidth: {(roofline.get('peak_bandwidth') or 0) / 1e9:.0f} GB/s "
         f"({roofline.get('source')})",
         *sorted(libraries),
@@ -219,7 +220,9 @@ def _shape(record: dict[str, Any]) -> str:
 
 
 def _message(record: dict[str, Any]) -> str:
-    return " ".join(str((record["error"] or {}).get("message", "")).split())[:160]
+    """Why a case has no time; the folders that were searched are this machine's own affair."""
+    text = " ".join(str((record["error"] or {}).get("message", "")).split())
+    return text.split("; folders searched")[0].split(" (/")[0][:200]
 
 
 def _folded(rows: Sequence[Sequence[str]]) -> list[list[str]]:
