@@ -93,7 +93,8 @@ def _measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                 print(f"round {number + 1}: {way}, {len(ops)} operators ...", flush=True)
                 records = options.records if way == FIVE else None
                 flags = [*WAYS[way], *options.flags]
-                one = {"way": way, "gpus": gpus, **_pass(tree, ops, flags, records)}
+                one = _pass(tree, ops, flags, records)
+                one |= {"way": way, "gpus": gpus, "machine": machine()}
                 print(f"  {one['seconds']:.1f} s", flush=True)
                 passes.append(one)
                 if options.keep is not None:
@@ -202,7 +203,7 @@ def _report(passes: Sequence[dict[str, Any]]) -> Report:
         f"repeat spread of 5 repeats: median {statistics.median(spreads):.2%}, "
         f"90 % of rows below {sorted(spreads)[int(0.9 * (len(spreads) - 1))]:.2%}, "
         f"largest {max(spreads):.2%}",
-        *machine(),
+        *last.get("machine", []),
     ]
     if gpus == 1:
         foot.append("one GPU: how it scales over several was not measured here")
