@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import traceback
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import absence, board, loader, markers, preload
+from harness import absence, board, loader, markers, preload, verification
 from harness.cases import CaseConfig
 from harness.engines import Engine, Measurement, Settings
 from harness.engines.state import CaseState, Launch
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
     from harness.base import OpBenchmarkBase
 
 WARMUP_ITERATIONS = 10
-# Metrics that are 1 where all is well; the others are 0.
-_RATIOS = ("norm_ratio", "worst_row_scale")
 
 
 @dataclass(frozen=True)
@@ -62,23 +58,6 @@ class Task:
         """Index of the device."""
         index: int = self.device["index"]
         return index
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What verification said; ``passed`` None: there is no reference, or none was asked yet."""
-
-    passed: bool | None = None
-    difference: float = math.nan
-    metrics: dict[str, float | None] = field(default_factory=dict)
-    poisoned: bool = False
-    reason: str | None = None
-    # The limits outputs were held to, as the record has them.
-    thresholds: list[dict[str, Any]] = field(default_factory=list)
-    # Nothing was compared through the harness: the runner judged by itself.
-    own_check: bool = False
-    # Why comparisons failed that the runner passes over.
-    overruled: list[str] = field(default_factory=list)
 
 
 def import_ahead(engine: str) -> None:
@@ -135,8 +114,10 @@ def _decide(task: Task, send: Send) -> dict[str, Any]:
         runner, config = _make_runner(task, engine.device_type, libraries, send, outcome)
         # The first process has verified; another one may be held to what it times alone.
         late = task.number > 1 and _offers_timed(runner)
-        verdict = Verdict() if late else verify(runner, task.op, task.dev_id)
-        outcome.update(_verification(verdict))
+        verdict = (
+            verification.Verdict() if late else verification.verify(runner, task.op, task.dev_id)
+        )
+        outcome.update(verification.as_record(verdict))
         if verdict.passed is False:
             markers.fatal(task.op, f"verification failed, nothing is sampled: {verdict.reason}")
             outcome["status"] = "FAILED"
@@ -187,90 +168,6 @@ def _capability(task: Task) -> tuple[int, int] | None:
     return torch.cuda.get_device_capability(task.dev_id)
 
 
-def verify(runner: OpBenchmarkBase, op: str, dev_id: int) -> Verdict:
-    """Run the runner's own verification and hold it to its contract."""
-    answer = runner.run_verification(dev_id)
-    runner.synchronize(dev_id)
-    if answer is None:
-        markers.warn(f"{op}: the runner has no reference, so its result is UNVERIFIED")
-        return Verdict(None, math.nan, {}, False, None)
-    if not isinstance(answer, tuple) or len(answer) != 2:
-        raise TypeError(f"run_verification returned {answer!r}, not (passed, difference)")
-    passed, difference = _truth(answer[0]), _number(answer[1])
-    reason = None
-    reasons = [c.reason for c in runner.comparisons if c.reason]
-    overruled = reasons if passed else []
-    if passed and not math.isfinite(difference):
-        passed, reason = False, f"the runner calls a difference of {difference} a pass"
-    elif not passed:
-        reason = "; ".join(reasons) or f"the runner's own check refused it ({difference:.2e})"
-    markers.verify(op, passed, difference)
-    if overruled:
-        markers.warn(f"{op}: the runner passes what the check refused: {'; '.join(overruled)}")
-    thresholds = _thresholds(runner, op)
-    metrics = _worst(runner) or {"difference": difference if math.isfinite(difference) else None}
-    own_check = not runner.comparisons
-    return Verdict(
-        passed, difference, metrics, runner.poisoned, reason, thresholds, own_check, overruled
-    )
-
-
-def _thresholds(runner: OpBenchmarkBase, op: str) -> list[dict[str, Any]]:
-    """Each different limit once; a warning for each outside the rules that has no reason."""
-    entries: list[dict[str, Any]] = []
-    for comparison in runner.comparisons:
-        limit = comparison.limit
-        if limit is None or limit.entry() in entries:
-            continue
-        entries.append(limit.entry())
-        if limit.outside_rules and limit.reason is None:
-            markers.warn(
-                f"{op}: {limit.check} {limit.threshold:g} is looser than the rules allow and the "
-                "runner gives no reason; set threshold_reason, or tighten it"
-            )
-    return entries
-
-
-def _truth(value: Any) -> bool:
-    """A bool, or a single one of torch or numpy; anything else, "False" say, is true by accident.
-
-    Raises ``TypeError``.
-    """
-    if not isinstance(value, bool):
-        dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
-        if str(dtype) not in ("bool", "torch.bool") or shape is None or tuple(shape):
-            raise TypeError(f"run_verification returned {value!r} for passed, which is no bool")
-    return bool(value)
-
-
-def _number(value: Any) -> float:
-    """A figure as float; raises ``TypeError`` for a text or a bool, which float() would take."""
-    if isinstance(value, (str, bytes, bool)):
-        raise TypeError(f"run_verification returned {value!r} for the difference, not a number")
-    return float(value)
-
-
-def _worst(runner: OpBenchmarkBase) -> dict[str, float | None]:
-    return worst_metrics([comparison.metrics() for comparison in runner.comparisons])
-
-
-def worst_metrics(several: Sequence[dict[str, float | None]]) -> dict[str, float | None]:
-    """The worst figure of each kind over ``several``; None where one had no value."""
-    metrics: dict[str, float | None] = {}
-    for one in several:
-        for name, value in one.items():
-            if name not in metrics:
-                metrics[name] = value
-                continue
-            other = metrics[name]
-            centre = 1.0 if name.endswith(_RATIOS) else 0.0
-            if value is None or other is None:
-                metrics[name] = None
-            elif abs(value - centre) > abs(other - centre):
-                metrics[name] = value
-    return metrics
-
-
 def drive(
     runner: OpBenchmarkBase, state: CaseState, task: Task, outcome: dict[str, Any], *, late: bool
 ) -> None:
@@ -298,8 +195,8 @@ def drive(
     outcome["board"] = {"before": before, "after": board.snapshot(task.device)}
     timed = _timed_are_right(runner, task)
     if late and not timed:
-        verdict = verify(runner, task.op, task.dev_id)
-        outcome.update(_verification(verdict))
+        verdict = verification.verify(runner, task.op, task.dev_id)
+        outcome.update(verification.as_record(verdict))
         if verdict.passed is False:
             raise VerificationError(str(verdict.reason))
     if outcome["verification"] is not None:
@@ -319,10 +216,13 @@ def _timed_are_right(runner: OpBenchmarkBase, task: Task) -> bool:
     answer = runner.verify_timed(task.dev_id)
     if answer is None:
         return False
-    if _truth(answer[0]):
+    if verification.truth(answer[0]):
         return True
     reasons = [c.reason for c in runner.comparisons[seen:] if c.reason]
-    why = "; ".join(reasons) or f"the runner's own check refused it ({_number(answer[1]):.2e})"
+    why = (
+        "; ".join(reasons)
+        or f"the runner's own check refused it ({verification.number(answer[1]):.2e})"
+    )
     raise VerificationError(f"what was timed is wrong: {why}")
 
 
@@ -334,7 +234,10 @@ def _refuse(task: Task, error: Exception, libraries: Libraries, outcome: dict[st
         outcome["status"] = "NOT_RUN"
     elif isinstance(error, VerificationError):
         outcome["status"] = "FAILED"
-        told = outcome.get("verification") or _verification(Verdict(False))["verification"]
+        told = (
+            outcome.get("verification")
+            or verification.as_record(verification.Verdict(False))["verification"]
+        )
         outcome["verification"] = {**told, "passed": False}
     trace = None
     if outcome["status"] == "ERROR":
@@ -362,23 +265,6 @@ def _meant(error: Exception, libraries: Libraries) -> Exception:
 
 def _error(name: str, message: str, trace: str | None) -> dict[str, Any]:
     return {"type": name, "message": message, "traceback": trace}
-
-
-def _verification(verdict: Verdict) -> dict[str, Any]:
-    if verdict.passed is None:
-        return {"verification": None}
-    shown = f"{verdict.difference:.2e}" if math.isfinite(verdict.difference) else None
-    return {
-        "verification": {
-            "passed": verdict.passed,
-            "metrics": verdict.metrics,
-            "poisoned": verdict.poisoned,
-            "thresholds": verdict.thresholds,
-            "own_check": verdict.own_check,
-            "overruled": verdict.overruled,
-        },
-        "cos_dist": shown,
-    }
 
 
 def _measurement(measured: Measurement, flops: int | None) -> dict[str, Any]:

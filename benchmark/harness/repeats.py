@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from harness import gate, markers, worker
+from harness import gate, markers, verification, worker
 from harness.cases import CaseConfig
 from harness.errors import HarnessError
 from harness.timing import Timer
@@ -126,8 +126,7 @@ def combine(outcomes: Sequence[Outcome]) -> Outcome:
     ours, first = (each["cold_gpu"] or each["cpu"] for each in (together["timers"], timers[0]))
     factor = first["mean"] / ours["mean"] if first and ours and ours["mean"] else 1.0
     together["rates"] = {
-        name: None if rate is None else rate * factor
-        for name, rate in outcomes[0]["rates"].items()
+        name: None if rate is None else rate * factor for name, rate in outcomes[0]["rates"].items()
     }
     medians = _medians(outcomes)
     together["medians"] = medians
@@ -195,5 +194,5 @@ def _product(left: float, right: float) -> float:
 def _verification(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The first process's verification with the worst figure of all of them."""
     worst = dict(each[0])
-    worst["metrics"] = gate.worst_metrics([one["metrics"] for one in each])
+    worst["metrics"] = verification.worst_metrics([one["metrics"] for one in each])
     return worst

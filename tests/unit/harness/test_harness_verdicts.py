@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from harness import gate
+from harness import verification
 from harness.base import OpBenchmarkBase
 from harness.checks import compare
 
@@ -88,10 +88,10 @@ class Answers(OpBenchmarkBase):
         return self.answer
 
 
-def _verify(answer: Any) -> gate.Verdict:
+def _verify(answer: Any) -> verification.Verdict:
     runner = Answers("op", {})
     runner.answer = answer
-    return gate.verify(runner, "op", 0)
+    return verification.verify(runner, "op", 0)
 
 
 @pytest.mark.parametrize(

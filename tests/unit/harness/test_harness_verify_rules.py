@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import gate, storage, thresholds
+from harness import storage, thresholds, verification
 from harness.base import OpBenchmarkBase
 from harness.engines.state import CaseState
 
@@ -345,8 +345,8 @@ def test_what_the_record_says_of_a_verification(
     runner = Answers("op", {})
     runner.work = lambda: work(runner)
     runner.threshold_reason = reason
-    verdict = gate.verify(runner, "op", 0)
-    record = gate._verification(verdict)["verification"]
+    verdict = verification.verify(runner, "op", 0)
+    record = verification.as_record(verdict)["verification"]
     record["thresholds"] = [tuple(entry.values()) for entry in record["thresholds"]]
     assert {key: record[key] for key in expected} == {
         key: pytest.approx(value) if key == "metrics" else value for key, value in expected.items()
@@ -359,7 +359,7 @@ def test_a_tensor_that_shares_memory_makes_the_case_an_error_not_a_failure() -> 
     runner = Answers("op", {})
     runner.work = lambda: runner.check_diff(X, X)
     with pytest.raises(ValueError, match="shares memory"):
-        gate.verify(runner, "op", 0)
+        verification.verify(runner, "op", 0)
 
 
 def test_the_worst_figure_of_each_tensor_is_kept() -> None:
@@ -373,7 +373,7 @@ def test_the_worst_figure_of_each_tensor_is_kept() -> None:
         return runner.verify.verdict()
 
     runner.work = work
-    metrics = gate.verify(runner, "op", 0).metrics
+    metrics = verification.verify(runner, "op", 0).metrics
     assert metrics["out.norm_ratio"] == pytest.approx(0.5)
     assert metrics["scale.worst_row_scale"] == pytest.approx(0.999, abs=1e-5)
     assert metrics["scale.worst_row_error"] == pytest.approx(1e-3, abs=1e-5)

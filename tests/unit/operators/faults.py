@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from harness import gate, loader
+from harness import loader, verification
 from harness.base import OpBenchmarkBase
 from harness.cases import CaseConfig
 from harness.engines.state import CaseState, Launch
@@ -109,10 +109,10 @@ class Subject:
         cls.device_type = "cpu"
         return cls(self.op, CaseConfig({**first, **self.parameters}))
 
-    def verdict(self, kernel: Kernel | None = None) -> gate.Verdict:
+    def verdict(self, kernel: Kernel | None = None) -> verification.Verdict:
         """What the harness says of ``kernel``, the right one by default."""
         with installed(self, kernel or self.kernel):
-            return gate.verify(self.runner(), self.op, 0)
+            return verification.verify(self.runner(), self.op, 0)
 
     def timed(self, kernel: Kernel | None = None) -> tuple[OpBenchmarkBase, State]:
         """Prepare, launch three times and declare, as an engine does."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from faults import Subject, all_subjects
-from harness import gate
+from harness import verification
 
 OLDER = {
     "swap_blocks": "swap_blocks(Tensor src, Tensor! dst, Tensor block_mapping) -> ()",
@@ -50,7 +50,7 @@ def test_the_older_signature_is_served_too(
     namespace = getattr(torch.ops, subject.namespace)
     monkeypatch.setattr(namespace, subject.op, _Packet(subject), raising=False)
     runner = subject.runner()
-    verdict = gate.verify(runner, subject.op, 0)
+    verdict = verification.verify(runner, subject.op, 0)
     assert verdict.passed is True, verdict.reason
     launcher = runner.prepare_and_get_launcher(0, None)
     launcher(None)
