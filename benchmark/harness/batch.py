@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import queue
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -102,16 +103,14 @@ def _run(
         report.check(args.output)
     table: Path = args.csv or _default_table(root)
     gpus = _gpus(args.gpus, root)
-    if args.dry_run:
-        for op in chosen:
-            print(
-                " ".join(
-                    [sys.executable, str(root / testjob.FRONT_DOOR), *_argv(op, args.mode, table)]
-                )
-            )
-        return 0
     # Left out on purpose, unless asked for by name.
     left_out = frozenset(ignored if args.ops is None else ())
+    if args.dry_run:
+        for op in chosen:
+            start = [sys.executable, str(root / testjob.FRONT_DOOR)]
+            argv = [*start, *_argv(op, args.mode, table), *passed_on]
+            print(f"{op} is left out" if op in left_out else shlex.join(argv))
+        return 0
     run = _Run(args, passed_on, operators, root, table, left_out)
     began = time.monotonic()
     run.all(chosen, gpus)
