@@ -180,6 +180,27 @@ class HostLine(Event):
 
 
 @dataclass(frozen=True)
+class RunLine(Event):
+    """One line of ``mxfleet runs``: what a run was and what became of it.
+
+    ``state`` is ``running`` while a command is at work on its folder, ``ended`` when its summary
+    is there, else ``unfinished``. ``exit_code`` and ``counts`` (jobs' rows by status) are those of
+    the run's summary.
+    """
+
+    kind: ClassVar[str] = "run"
+    run: str
+    state: str
+    folder: str
+    ops: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    exit_code: int | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    seconds: float | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True)
 class Summary(Event):
     """The last event of every command: counts, exit code and where things are.
 

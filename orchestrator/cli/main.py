@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator import __version__
-from orchestrator.cli import hosts, init, pull, push, run
+from orchestrator.cli import hosts, init, pull, push, run, runs
 from orchestrator.errors import ExitCode, MxfleetError
 
 app = typer.Typer(
@@ -29,6 +29,8 @@ app.command()(hosts.hosts)
 app.command()(push.push)
 app.command()(run.run)
 app.command()(pull.pull)
+app.command()(runs.runs)
+app.command()(runs.logs)
 
 
 # The base of what the parser raises: Click's, of which newer Typers carry a copy of their own.

@@ -8,6 +8,7 @@ pulled), ``checkouts/`` (what established checkouts had) and ``run-summary.json`
 from __future__ import annotations
 
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -98,6 +99,18 @@ class RunFolder:
         """Where the raw output of an attempt goes."""
         suffix = "" if attempt == 1 else f".{attempt}"
         return self._made(self.path / "logs" / safe_name(target) / f"{safe_name(op)}{suffix}.log")
+
+    def logs(self, target: str, op: str) -> list[Path]:
+        """The logs of all attempts that there are, in their order."""
+        folder, name = self.path / "logs" / safe_name(target), safe_name(op)
+        further = {
+            int(path.name[len(name) + 1 : -len(".log")]): path
+            for path in folder.glob(f"{glob.escape(name)}.*.log")
+            if path.name[len(name) + 1 : -len(".log")].isdecimal()
+        }
+        first = folder / f"{name}.log"
+        found = [first] if first.exists() else []
+        return [*found, *(further[number] for number in sorted(further))]
 
     def records(self, target: str, op: str) -> Path:
         """Where the records of an operator on a target go."""
@@ -190,6 +203,20 @@ class RunFolder:
             yield
         finally:
             os.close(handle)
+
+    def is_held(self) -> bool:
+        """Whether a command is at work on the folder right now."""
+        try:
+            handle = os.open(self.path / ".lock", os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(handle)
+        return False
 
     @staticmethod
     def _made(path: Path) -> Path:

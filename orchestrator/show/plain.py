@@ -24,11 +24,13 @@ from orchestrator.events import (
     Planned,
     Pushed,
     Row,
+    RunLine,
     Summary,
     TargetFailed,
 )
 from orchestrator.show.hosts import hosts_table
 from orchestrator.show.numbers import counted, elapsed, size
+from orchestrator.show.runs import runs_table
 from orchestrator.show.stream import LineStream
 from orchestrator.show.table import result_table
 from orchestrator.show.text import display_width, pad, safe
@@ -57,6 +59,7 @@ class PlainRenderer:
         self._merged: list[Merged] = []
         self._jobs: list[JobEnded] = []
         self._hosts: list[HostLine] = []
+        self._runs: list[RunLine] = []
         self._handlers: dict[str, Callable[[Any], None]] = {
             Note.kind: self._note,
             TargetFailed.kind: self._target_failed,
@@ -68,6 +71,7 @@ class PlainRenderer:
             Planned.kind: self._planned,
             Merged.kind: self._merged.append,
             Row.kind: self._rows.append,
+            RunLine.kind: self._runs.append,
             Summary.kind: self._summary,
         }
 
@@ -131,6 +135,7 @@ class PlainRenderer:
         table = result_table(self._rows, self._width, self._paint_status)
         blocks = [
             hosts_table(self._hosts, self._width, self._paint_status),
+            runs_table(self._runs, self._width, self._paint_status),
             table,
             [line for merged in self._merged for line in _merged_lines(merged)],
             self._log_lines(event),
