@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import gate, libraries, loader, needs, providers, worker
+from harness import exclusive, gate, libraries, loader, needs, providers, worker
 from harness.engines import Settings
 from harness.errors import TreeError
 from harness_tree import Tree, make_tree, records_of
@@ -106,6 +106,8 @@ class Case:
 
         def work(send: worker.Send) -> None:
             sys.path[:0] = [str(self.tree.root), str(self.site.folder)]
+            # pytest's own streams do not write to the descriptors.
+            sys.stdout = sys.stderr = self.log.open("a", buffering=1)
             if capability is not None:
                 gate._capability = lambda task: capability
             gate.run(task, send)
@@ -207,8 +209,19 @@ def test_the_binary_that_holds_the_operator_is_the_records(case: Case) -> None:
     assert [b["path"] for b in library["binaries"]] == [str(stable), str(rest)]
 
 
-def test_a_second_binary_that_the_runner_imports(case: Case) -> None:
+def test_a_binary_that_serves_two_namespaces_is_one(case: Case) -> None:
+    path = case.site.mcoplib(Library())
+    cache = "getattr(torch.ops._C_cache_ops, 'other', None)"
+    got = case.decide(call=f"(lambda x, out: (torch.ops._C.scale(x, out), {cache}))")
+    assert (got.status, got.outcome["library"]["path"]) == ("PASSED", str(path)), got
+    assert "binaries" not in got.outcome["library"]
+
+
+def test_a_second_binary_that_the_runner_imports(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not loaded for it, as it calls nothing in it; the import is its own and is let through."""
+    monkeypatch.setattr(exclusive, "try_to_load", None)  # there is nothing to try
     case.site.vllm()
     imports = "import vllm._C\nassert vllm._C.__file__.endswith('_C.abi3.so')"
     got = case.decide(imports, factor=3)
@@ -295,6 +308,14 @@ def test_absent_is_told_before_data_is_made(
     if "runners.py" not in words[0]:
         assert str(case.site.folder) in got.message or "nobodys" in call
         assert got.parameters == {"dtype": "float32", "factor": 2}
+
+
+def test_an_installed_package_without_the_binary(case: Case) -> None:
+    place = case.site.package("mcoplib")
+    got = case.decide()
+    assert got.status == "UNAVAILABLE" and "[DATA]" not in got.out, got
+    for word in (f"mcoplib (_C.*so: not in {place})", "vllm (", "not installed"):
+        assert word in got.message
 
 
 def test_an_operator_that_the_library_lacks(case: Case) -> None:
@@ -420,6 +441,15 @@ def test_a_module_that_is_there_but_broken(case: Case, imports: str) -> None:
     got = case.decide(imports, call="op.scale")
     assert (got.status, got.outcome["error"]["type"]) == ("ERROR", "BrokenLibraryError"), got
     assert "symbol_of_another_build" in got.message
+
+
+def test_a_broken_module_that_is_imported_late(case: Case) -> None:
+    path = case.site.package("mcoplib") / "op.abi3.so"
+    case.site.builder.functions(path, broken=UNDEFINED)
+    (path.parent / "__init__.py").write_text("")
+    got = case.decide(call="__import__('mcoplib.op').op.scale")
+    assert (got.status, got.outcome["error"]["type"]) == ("ERROR", "ImportError"), got
+    assert "symbol_of_another_build" in got.message and "[DATA]" in got.out
 
 
 def test_a_name_that_is_none_where_the_import_failed(case: Case) -> None:
@@ -590,6 +620,19 @@ def test_a_parent_hashes_for_its_cases_and_loads_nothing(
     assert str(path) not in Path("/proc/self/maps").read_text()
     monkeypatch.setattr(hashlib, "sha256", None)  # a case that hashed would fail
     assert case.decide().status == "PASSED"
+
+
+def test_a_server_hashes_for_all_operators(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = site.builder.build(Library(), tmp_path / "own.so")
+    files = [site.vllm(), *site.sgl_kernel(), own]
+    monkeypatch.syspath_prepend(str(site.folder))
+    monkeypatch.setattr(providers, "_fingerprints", {})
+    libraries.remember_installed(["--op", "x", "--library", f"_C={own}"])
+    hashed = {Path(name) for name, *_ in providers._fingerprints}
+    # Without a GPU's capability, the build for all others is the one that is known.
+    assert hashed == {files[0], files[0].with_name("_C.abi3.so"), files[2], own}
 
 
 @pytest.mark.parametrize(
