@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import loader, record, report, testjob, warm
+from harness import loader, record, report, signals, testjob, warm
 from harness.errors import HarnessError, TreeError
 from harness.session import EXIT_CODES
 
@@ -80,7 +80,8 @@ def main(argv: Sequence[str], operators: Sequence[str], ignored: Sequence[str], 
     """Run testall for the tree ``root``; returns its exit code."""
     args, passed_on = parser().parse_known_args(argv)
     try:
-        return _run(args, passed_on, operators, ignored, Path(root))
+        with signals.unwinding():
+            return _run(args, passed_on, operators, ignored, Path(root))
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.code
@@ -152,6 +153,9 @@ class _Run:
         self._records = record.default_path(table)
         self._left_out = left_out
         self._printing = threading.Lock()
+        self._stopped = False
+        self._servers: list[warm.Server] = []
+        self._jobs: set[testjob.Job] = set()
         self.results: dict[str, testjob.Result] = {}
 
     def all(self, chosen: Sequence[str], gpus: Sequence[int | None]) -> None:
@@ -165,19 +169,33 @@ class _Run:
         ]
         for lane in lanes:
             lane.start()
-        for lane in lanes:
-            lane.join()
+        try:
+            for lane in lanes:
+                lane.join()
+        except BaseException:
+            self._stop()
+            raise
         for op in chosen:
             if op not in self.results:
                 print(f"{op} ... NOT_RUN (no device is left that answers)", flush=True)
                 self.results[op] = testjob.Result("NOT_RUN", "no device left", 3)
 
+    def _stop(self) -> None:
+        """End what runs, at once: somebody pressed Ctrl-C."""
+        self._stopped = True
+        for server in self._servers:
+            server.close()
+        for job in list(self._jobs):
+            job.kill()
+
     def _lane(
         self, waiting: queue.SimpleQueue[tuple[int, str]], total: int, gpu: int | None, beside: bool
     ) -> None:
         server = None if self._args.cold else warm.Server(self._root)
+        if server is not None:
+            self._servers.append(server)
         try:
-            while True:
+            while not self._stopped:
                 try:
                     number, op = waiting.get_nowait()
                 except queue.Empty:
@@ -187,6 +205,8 @@ class _Run:
                     print(head, end="", flush=True)
                 started = time.monotonic()
                 result = self._one(op, gpu, server)
+                if self._stopped:
+                    return
                 self.results[op] = result
                 word = "SUCCESS" if result.status == "PASSED" else result.status
                 took = time.monotonic() - started
@@ -212,11 +232,13 @@ class _Run:
                 job = testjob.Job(
                     self._root, [*argv, "--records", str(own)], self._operators, server
                 )
+                self._jobs.add(job)
                 kept: list[dict[str, Any]] = []
                 spoilt: HarnessError | None = None
                 try:
                     code = job.run(log.fileno(), self._args.op_timeout)
                 finally:
+                    self._jobs.discard(job)
                     try:
                         kept = testjob.keep(own, self._records)
                     except HarnessError as error:

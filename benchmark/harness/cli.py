@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import loader
+from harness import loader, offspring, signals
 from harness.errors import HarnessError, TreeError
+
+# The environment variable by which testall says whom a front door must not outlive.
+PARENT = "MXFLEET_PARENT_PID"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -110,6 +114,9 @@ def main(argv: Sequence[str], operators: Sequence[str], root: str) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
+    parent = os.environ.pop(PARENT, None)
+    if parent is not None:
+        offspring.die_with(int(parent))
     parse = parser()
     args, nvbench_flags = parse.parse_known_args(argv)
     if args.list:
@@ -117,7 +124,8 @@ def main(argv: Sequence[str], operators: Sequence[str], root: str) -> int:
             print(f"  * {name}")
         return 0
     try:
-        return _measure(args, nvbench_flags, operators, Path(root))
+        with signals.unwinding():
+            return _measure(args, nvbench_flags, operators, Path(root))
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.code

@@ -6,27 +6,21 @@ warned of and recorded.
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from harness import board, markers, worker
+from harness import board, markers, signals, worker
 
 _TOOL = "nvidia-smi"
 _TOOL_SECONDS = 20.0
 _POLL_SECONDS = 0.5
 # nvidia-smi ends with 0 although it did nothing, and says so only in words.
 _REFUSALS = ("not supported", "treating as warning", "permission", "invalid", "error")
-
-
-class _Terminated(BaseException):
-    """SIGTERM came while a clock was held."""
 
 
 @contextmanager
@@ -47,7 +41,7 @@ def locked(device: dict[str, Any], spec: int | None) -> Iterator[dict[str, Any] 
         markers.warn(f"the clock of {device['name']} is not locked: {done['reason']}")
         yield done
         return
-    with _sigterm_raises():
+    with signals.unwinding():
         try:
             try:
                 done["reason"] = _smi(device["uuid"], "-lgc", f"{spec},{spec}")
@@ -71,29 +65,6 @@ def _impossible(device: dict[str, Any]) -> str | None:
     if shutil.which(_TOOL) is None:
         return f"there is no {_TOOL} on PATH"
     return None
-
-
-@contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    """Within the block SIGTERM unwinds the stack; this process dies of it afterwards."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def terminate(number: int, frame: object) -> None:
-        # Once is enough: what is being cleaned up must not be broken off.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise _Terminated
-
-    former = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    except _Terminated:
-        signal.signal(signal.SIGTERM, former)
-        os.kill(os.getpid(), signal.SIGTERM)
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, former)
 
 
 def _release(device: dict[str, Any], done: dict[str, Any]) -> None:

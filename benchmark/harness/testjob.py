@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import files, record, warm
+from harness.cli import PARENT
 from harness.errors import ForeignFileError
 from harness.session import EXIT_CODES, exit_code
 
@@ -54,6 +55,7 @@ class Job:
         self._argv = argv
         self._operators = operators
         self._server = server
+        self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, output: int, limit: float) -> int | None:
         """The exit code, negative for a signal; None when it was killed after ``limit`` s."""
@@ -63,6 +65,11 @@ class Job:
                 return self._forked(started, limit)
             os.write(output, f"warning: not forked from the warm process: {started}\n".encode())
         return self._fresh(output, limit)
+
+    def kill(self) -> None:
+        """End a front door that no server will end; may be called by another thread."""
+        if self._process is not None:
+            warm.end_group(self._process.pid, GRACE)
 
     def _forked(self, pid: int, limit: float) -> int | None:
         assert self._server is not None
@@ -79,12 +86,13 @@ class Job:
         return os.waitstatus_to_exitcode(status)
 
     def _fresh(self, output: int, limit: float) -> int | None:
-        process = subprocess.Popen(
+        self._process = process = subprocess.Popen(
             [sys.executable, "-u", str(self._root / FRONT_DOOR), *self._argv],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            env={**os.environ, PARENT: str(os.getpid())},
         )
         reaper = threading.Thread(target=process.wait)
         reaper.start()

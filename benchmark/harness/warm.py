@@ -27,7 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness import libraries, preload
+from harness import libraries, offspring, preload
 
 _MESSAGE = 1 << 20
 _START_LIMIT = 300.0
@@ -80,7 +80,10 @@ class Server:
     def _receive(self, limit: float) -> dict[str, Any] | None:
         if not select.select([self._socket], [], [], limit)[0]:
             return None
-        data = self._socket.recv(_MESSAGE)
+        try:
+            data = self._socket.recv(_MESSAGE)
+        except ConnectionError:
+            data = b""
         if not data:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(5.0)
@@ -89,13 +92,16 @@ class Server:
         return answer
 
     def close(self) -> None:
-        """End the server and whatever still runs in it."""
-        self._socket.close()
+        """End the server and whatever still runs in it; may be called again, by any thread."""
+        # A thread that waits for an answer is woken by this, not by a mere close.
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         try:
             self._process.wait(10.0)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._socket.close()
 
 
 # The tree comes first on the path, as it does for the script that is the front door.
@@ -110,6 +116,7 @@ def serve(root: str, descriptor: int) -> None:
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
     _prepare(Path(root))
+    offspring.adopt()
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -123,6 +130,7 @@ def serve(root: str, descriptor: int) -> None:
                 found, status = os.waitpid(child, os.WNOHANG)
                 if found:
                     child = None
+                    offspring.end_adopted(())
                     connection.send(json.dumps({"status": status}).encode())
         if connection.fileno() not in ready:
             continue
@@ -138,6 +146,8 @@ def serve(root: str, descriptor: int) -> None:
     if child is not None:
         with suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    offspring.end_adopted(())
 
 
 def _prepare(root: Path) -> None:

@@ -35,7 +35,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness import markers, preload
+from harness import markers, offspring, preload
 
 Send = Callable[[dict[str, Any]], None]
 _NONCE_BYTES = 16
@@ -116,6 +116,8 @@ def call(work: Callable[[Send], None], limit: float | None = None) -> Ended:
     sys.stderr.flush()
     reader, writer = os.pipe()
     nonce = secrets.token_bytes(_NONCE_BYTES)
+    offspring.adopt()
+    own = offspring.children()
     reason = preload.soiled() if isinstance(work, Named) else None
     if reason is not None:
         markers.warn(f"this process is not forked, for {reason}; a fresh Python takes the work")
@@ -132,6 +134,7 @@ def call(work: Callable[[Send], None], limit: float | None = None) -> Ended:
         if not waited:
             os.kill(pid, signal.SIGKILL)
             _, ended.status = os.waitpid(pid, 0)
+        offspring.end_adopted(own)
     return ended
 
 
@@ -178,7 +181,7 @@ def _child(work: Callable[[Send], None], writer: int, nonce: bytes, parent: int)
     code = 70
     try:
         writer = _out_of_the_way(writer)
-        _die_with(parent)
+        offspring.die_with(parent)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
         def send(message: dict[str, Any]) -> None:
@@ -216,15 +219,6 @@ def _out_of_the_way(descriptor: int) -> int:
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, max(3, highest - _ABOVE))
     os.close(descriptor)
     return moved
-
-
-def _die_with(parent: int) -> None:
-    """Ask Linux to kill this process when its parent is gone."""
-    if sys.platform == "linux":
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(70)
 
 
 def _listen(ended: Ended, frames: _Frames, reader: int, pid: int, limit: float | None) -> bool:

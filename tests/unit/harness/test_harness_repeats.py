@@ -331,3 +331,84 @@ def test_a_server_ends_when_its_client_is_gone(tree: Tree) -> None:
         pids = [int(word) for word in client.stdout.readline().split()]
         client.kill()
     assert len(pids) == 2 and all(map(_gone, pids))
+
+
+LEAVING = """
+import os, subprocess, sys, time
+import torch
+from mcoplib_mxbenchmark_op_wrapper import OpBenchmarkBase
+
+class Leaving_runner(OpBenchmarkBase):
+    def __init__(self, name, config):
+        super().__init__(name, config)
+        how = config.get("how")
+        left = subprocess.Popen(["sleep", "120"], start_new_session=True)
+        with open(config.get("pids"), "a") as file:
+            print(left.pid, file=file)
+        if how == "crash":
+            os.abort()
+        if how == "hang":
+            time.sleep(120)
+
+    def define_metrics(self, state):
+        state.add_summary("Op", self.name)
+
+    def prepare_and_get_launcher(self, dev_id, tc_s):
+        return self.make_launcher(dev_id, torch.relu, torch.randn(10))
+
+    def run_verification(self, dev_id):
+        x = torch.randn(10)
+        return self.check_diff(torch.relu(x), torch.relu(x.clone()))
+"""
+
+
+def left_by(tree: Tree) -> list[int]:
+    """The processes that the operator has detached."""
+    path = tree.root.parent / "pids"
+    return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def leaving(tree: Tree) -> Tree:
+    pids = str(tree.root.parent / "pids")
+    tree.add("leaving", {"dtype": "float32", "how": "well", "pids": pids}, LEAVING)
+    return tree
+
+
+@pytest.mark.parametrize("how", ["well", "crash", "hang"])
+def test_what_a_case_detaches_does_not_outlive_it(leaving: Tree, how: str) -> None:
+    flags = ("--set", f"how={how}", "--repeats", "2", "--case-timeout", "3")
+    leaving.run("--op", "leaving", *flags)
+    assert left_by(leaving) and all(map(_gone, left_by(leaving)))
+
+
+@pytest.mark.parametrize("cold", [[], ["--cold"]])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_outlives_testall(leaving: Tree, cold: list[str], number: int) -> None:
+    command = [sys.executable, "testall.py", "--csv", "t.csv", "--ops", "leaving,counting", *cold]
+    with subprocess.Popen(
+        [*command, "--set", "how=hang"],
+        cwd=leaving.root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as testall:
+        deadline = time.monotonic() + 60
+        while not left_by(leaving) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        started = set(_descendants(testall.pid)).difference(left_by(leaving))
+        testall.send_signal(number)
+        said = testall.communicate(timeout=30)[0]
+    assert testall.returncode == {signal.SIGINT: 130}.get(signal.Signals(number), -number), said
+    assert started and all(_gone(pid) for pid in started)
+    if number != signal.SIGKILL or not cold:
+        assert all(map(_gone, left_by(leaving)))
+    assert "counting" not in said
+
+
+def _descendants(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            found += [child, *_descendants(child)]
+    return found

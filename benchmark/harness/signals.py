@@ -1,0 +1,52 @@
+"""SIGTERM and SIGHUP unwind the stack, so that what was begun is ended; then they kill as usual."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_NUMBERS = (signal.SIGTERM, signal.SIGHUP)
+
+
+class _Terminated(BaseException):
+    """A signal that ends this process has come."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def unwinding() -> Iterator[None]:
+    """Within the block a signal raises through it; this process dies of it afterwards.
+
+    A signal that is ignored (nohup) stays ignored. Only in the main thread, elsewhere the block
+    simply runs. Blocks may be nested.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def terminate(number: int, frame: object) -> None:
+        # Once is enough: what is being cleaned up must not be broken off.
+        for each in former:
+            signal.signal(each, signal.SIG_IGN)
+        raise _Terminated(number)
+
+    former = {n: signal.getsignal(n) for n in _NUMBERS}
+    former = {n: handler for n, handler in former.items() if handler is not signal.SIG_IGN}
+    for number in former:
+        signal.signal(number, terminate)
+    try:
+        yield
+    except _Terminated as error:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+        os.kill(os.getpid(), error.number)
+        raise
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
