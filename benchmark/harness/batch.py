@@ -8,8 +8,10 @@ GPUs each has a warm server and takes the next operator when it is free.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import queue
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -226,32 +228,40 @@ class _Run:
         argv = [*_argv(op, self._args.mode, self._table), *self._passed_on]
         if gpu is not None:
             argv += ["--device", str(gpu)]
-        with tempfile.TemporaryDirectory(prefix="testall-") as folder:
-            output, own = Path(folder, "output"), Path(folder, "records.jsonl")
-            with output.open("wb") as log:
-                job = testjob.Job(
-                    self._root, [*argv, "--records", str(own)], self._operators, server
-                )
-                self._jobs.add(job)
-                kept: list[dict[str, Any]] = []
-                spoilt: HarnessError | None = None
+        folder = Path(tempfile.mkdtemp(prefix="testall-"))
+        result, whole = self._measured(argv, server, folder)
+        if whole:
+            shutil.rmtree(folder, ignore_errors=True)
+            return result
+        # Records that could not be moved to the others are not lost with it.
+        return dataclasses.replace(result, note=f"{result.note}; they are left in {folder}")
+
+    def _measured(
+        self, argv: Sequence[str], server: warm.Server | None, folder: Path
+    ) -> tuple[testjob.Result, bool]:
+        """What became of an operator, and whether its records are with the others."""
+        output, own = folder / "output", folder / "records.jsonl"
+        with output.open("wb") as log:
+            job = testjob.Job(self._root, [*argv, "--records", str(own)], self._operators, server)
+            self._jobs.add(job)
+            kept: list[dict[str, Any]] = []
+            spoilt: HarnessError | None = None
+            try:
+                code = job.run(log.fileno(), self._args.op_timeout)
+            finally:
+                self._jobs.discard(job)
                 try:
-                    code = job.run(log.fileno(), self._args.op_timeout)
-                finally:
-                    self._jobs.discard(job)
-                    try:
-                        kept = testjob.keep(own, self._records)
-                    except HarnessError as error:
-                        spoilt = error
-            text = output.read_bytes()
+                    kept = testjob.keep(own, self._records)
+                except HarnessError as error:
+                    spoilt = error
+        text = output.read_bytes()
         if spoilt is not None:
-            return testjob.Result("ERROR", str(spoilt), spoilt.code, text)
+            return testjob.Result("ERROR", str(spoilt), spoilt.code, text), False
         if code is None:
             limit = self._args.op_timeout
-            return testjob.Result(
-                "TIMEOUT", f"killed after {limit:g} s", EXIT_CODES["TIMEOUT"], text, tuple(kept)
-            )
-        return testjob.judge(code, kept, text, strict="--strict" in self._passed_on)
+            note, timeout = f"killed after {limit:g} s", EXIT_CODES["TIMEOUT"]
+            return testjob.Result("TIMEOUT", note, timeout, text, tuple(kept)), True
+        return testjob.judge(code, kept, text, strict="--strict" in self._passed_on), True
 
     def compared(self) -> list[report.Entry]:
         """All records with the rows they are held against; an operator without any is not lost."""

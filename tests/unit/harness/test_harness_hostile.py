@@ -212,13 +212,17 @@ def test_the_child_ends_whatever_flushing_does(spoil: str, then: str) -> None:
 
 
 @pytest.mark.parametrize("number", ["SIGKILL", "SIGTERM"])
-def test_a_front_door_that_ends_early_leaves_no_row(tree: Tree, number: str) -> None:
+def test_a_front_door_that_ends_early_forges_no_row(tree: Tree, number: str) -> None:
     forged = json.dumps({"status": "PASSED"})
     line = f"open('t.records.jsonl', 'a').write({forged!r} + chr(10)); "
     _add(tree, f"{line}os.kill(os.getppid(), signal.{number}); signal.pause()", steps=[0, 1])
     ran = _run(tree)
     assert ran.code < 0, ran
-    assert not (tree.root / "t.csv").exists()
+    # Told to end it still writes what was measured until then; killed it cannot.
+    written = tree.root / "t.csv"
+    assert written.exists() == (number == "SIGTERM")
+    if number == "SIGTERM":
+        assert len(rows_of(written)) == 2 and ran.out.count("[APPEND]") == 1, ran
 
 
 def test_the_result_pipe_is_high_and_closed_on_exec() -> None:

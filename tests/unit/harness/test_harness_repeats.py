@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -412,3 +413,15 @@ def _descendants(pid: int) -> list[int]:
         for child in map(int, (task / "children").read_text().split()):
             found += [child, *_descendants(child)]
     return found
+
+
+def test_records_that_find_no_place_are_left_where_they_are(tree: Tree, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.with_suffix(".records.jsonl").mkdir()
+    args = ("--csv", str(table), "--ops", "counting", "--repeats", "1")
+    ran = tree.run(*args, script="testall.py")
+    assert ran.code == 2 and "records cannot be written" in ran.out, ran
+    left = Path(ran.out.split("they are left in ")[1].split(")")[0])
+    (record,) = records_of(left / "records.jsonl")
+    assert record["status"] == "PASSED"
+    shutil.rmtree(left)
