@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator import __version__
-from orchestrator.cli import hosts, init, pull, push, run, runs
+from orchestrator.cli import by_hand, hosts, init, pull, push, run, runs
 from orchestrator.errors import ExitCode, MxfleetError
 
 app = typer.Typer(
@@ -31,6 +31,8 @@ app.command()(run.run)
 app.command()(pull.pull)
 app.command()(runs.runs)
 app.command()(runs.logs)
+app.command()(by_hand.repro)
+app.command()(by_hand.shell)
 
 
 # The base of what the parser raises: Click's, of which newer Typers carry a copy of their own.

@@ -1,0 +1,63 @@
+"""``mxfleet repro`` and ``mxfleet shell``: what mxfleet does, for a person to do by hand."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+
+from orchestrator.errors import ExitCode, UnusableError, UsageError
+from orchestrator.events import Planned, Summary
+from orchestrator.execute.folder import RunFolder
+from orchestrator.plan.by_hand import reproduce, sit_in
+from orchestrator.plan.jobs import PlannedJob
+from orchestrator.workflows.context import Context
+from orchestrator.workflows.fleet import endpoint_of
+
+
+def repro(context: Context, run: str | None, ops: Sequence[str]) -> ExitCode:
+    """Tell, for each job of ``run`` that is of ``ops`` and on the context's targets, its line."""
+    folder = RunFolder.open(context.runs, run)
+    plan = folder.read_json("plan.json")
+    known = {target.name: target for target in context.targets}
+    try:
+        jobs = [
+            PlannedJob(known[job["target"]], job["op"], job["job"], job["spec"], job["attempt"])
+            for job in plan["jobs"]
+            if job["target"] in known and (not ops or job["op"] in ops)
+        ]
+        had = sorted({str(job["op"]) for job in plan["jobs"]})
+    except (KeyError, TypeError):
+        raise UsageError(
+            "the plan of the run is damaged",
+            where=str(folder.path / "plan.json"),
+            hint="take another run; `mxfleet runs` lists them",
+        ) from None
+    if not jobs:
+        raise UsageError(
+            "the run has no such job",
+            where=str(folder.path),
+            hint=f"it had {', '.join(had)}; is its target still in the inventory?",
+        )
+    for job in jobs:
+        line = reproduce(job, endpoint_of(job.target.host))
+        context.sink(Planned(job.target.name, job.op, line))
+    context.sink(Summary(command="repro", exit_code=0, run=folder.run))
+    return ExitCode.OK
+
+
+def shell(context: Context) -> ExitCode:
+    """Give the terminal to a shell on the context's only target; does not return when it can."""
+    if len(context.targets) != 1:
+        names = ", ".join(target.name for target in context.targets[:5])
+        raise UsageError(
+            f"a shell needs one target, the selection has {len(context.targets)}: {names}",
+            hint="name one, host or host:container",
+        )
+    (target,) = context.targets
+    words = sit_in(target, endpoint_of(target.host), context.tree().name)
+    if shutil.which(words[0]) is None:
+        raise UnusableError(
+            f"there is no {words[0]} on this machine", where=target.name, hint="install it"
+        )
+    os.execvp(words[0], words)
