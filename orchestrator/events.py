@@ -180,6 +180,22 @@ class HostLine(Event):
 
 
 @dataclass(frozen=True)
+class Check(Event):
+    """One thing that ``mxfleet doctor`` looked at on a target.
+
+    ``status`` is OK, WARNING (jobs run, but look), FAILED (jobs do not run) or UNKNOWN (it could
+    not be told); ``hint`` is what to do about it.
+    """
+
+    kind: ClassVar[str] = "check"
+    target: str
+    name: str
+    status: str
+    message: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True)
 class RunLine(Event):
     """One line of ``mxfleet runs``: what a run was and what became of it.
 

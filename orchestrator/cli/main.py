@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator import __version__
-from orchestrator.cli import by_hand, hosts, init, pull, push, run, runs
+from orchestrator.cli import by_hand, doctor, hosts, init, pull, push, run, runs
 from orchestrator.errors import ExitCode, MxfleetError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 app.command()(init.init)
 app.command()(hosts.hosts)
+app.command()(doctor.doctor)
 app.command()(push.push)
 app.command()(run.run)
 app.command()(pull.pull)

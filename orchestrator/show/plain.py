@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 from orchestrator.errors import InterruptedRun
 from orchestrator.events import (
+    Check,
     Event,
     HostLine,
     JobEnded,
@@ -28,6 +29,7 @@ from orchestrator.events import (
     Summary,
     TargetFailed,
 )
+from orchestrator.show.doctor import doctor_lines
 from orchestrator.show.hosts import hosts_table
 from orchestrator.show.numbers import counted, elapsed, size
 from orchestrator.show.runs import runs_table
@@ -60,6 +62,7 @@ class PlainRenderer:
         self._jobs: list[JobEnded] = []
         self._hosts: list[HostLine] = []
         self._runs: list[RunLine] = []
+        self._checks: list[Check] = []
         self._handlers: dict[str, Callable[[Any], None]] = {
             Note.kind: self._note,
             TargetFailed.kind: self._target_failed,
@@ -72,6 +75,7 @@ class PlainRenderer:
             Merged.kind: self._merged.append,
             Row.kind: self._rows.append,
             RunLine.kind: self._runs.append,
+            Check.kind: self._checks.append,
             Summary.kind: self._summary,
         }
 
@@ -136,6 +140,7 @@ class PlainRenderer:
         blocks = [
             hosts_table(self._hosts, self._width, self._paint_status),
             runs_table(self._runs, self._width, self._paint_status),
+            doctor_lines(self._checks, self._width, self._paint_status),
             table,
             [line for merged in self._merged for line in _merged_lines(merged)],
             self._log_lines(event),

@@ -13,13 +13,14 @@ import socket
 import subprocess
 import tempfile
 import time
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from .files import AgentError, disk_of
 from .proc import end_tree, release, spawn
 from .shell import Told, refusal, shell_command
 
 PROBE_SECONDS = 90.0
+SMI_SECONDS = 10.0
 
 # Runs on the job's python, whatever its version; prints one JSON line after a mark.
 PROBE = r"""
@@ -75,6 +76,7 @@ def gather(spec: Dict[str, Any], store: str) -> Dict[str, Any]:
         "agent_python": platform.python_version(),
         "clock": time.time(),
         "store": {"path": store, "disk": disk_of(store)},
+        "gpu_processes": _gpu_processes(),
         "problems": [],
     }
     cwd = spec.get("workdir")
@@ -100,6 +102,33 @@ def gather(spec: Dict[str, Any], store: str) -> Dict[str, Any]:
     except AgentError as error:
         facts["problems"].append(error.message + ("; " + error.hint if error.hint else ""))
     return facts
+
+
+def _gpu_processes() -> Optional[List[Dict[str, str]]]:
+    """Who computes on the GPUs as nvidia-smi sees it; None where it is not or does not answer."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return None
+    fields = "gpu_uuid,pid,process_name,used_memory"
+    words = [tool, "--query-compute-apps=" + fields, "--format=csv,noheader"]
+    try:
+        said = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=SMI_SECONDS,
+            check=True,
+        ).stdout.decode("utf-8", "replace")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    rows = [line.split(", ") for line in said.splitlines() if line.strip()]
+    # A process name may hold the separator: the ends are what they are.
+    return [
+        {"gpu": row[0], "pid": row[1], "name": ", ".join(row[2:-1]), "memory": row[-1]}
+        for row in rows
+        if len(row) >= 4
+    ]
 
 
 def _known_user() -> bool:

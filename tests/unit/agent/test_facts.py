@@ -79,3 +79,34 @@ def test_several_at_once(session: AgentSession, jobs: Jobs) -> None:
     spec = {"store": str(jobs.store), "python": sys.executable, "env": {}}
     requests = [session.request("facts", **spec) for _ in range(4)]
     assert all(request.result()["python"]["version"] for request in requests)
+
+
+@pytest.mark.parametrize(
+    ("tool", "found"),
+    [
+        (None, None),
+        ("exit 1", None),
+        ("sleep 60", None),
+        ("", []),
+        (
+            "echo 'GPU-1, 77, /opt/a, b, 512 MiB'; echo; echo nonsense",
+            [{"gpu": "GPU-1", "pid": "77", "name": "/opt/a, b", "memory": "512 MiB"}],
+        ),
+        (
+            "printf 'GPU-1, 8, \\377x, 1 MiB\\n'",
+            [{"gpu": "GPU-1", "pid": "8", "name": "\ufffdx", "memory": "1 MiB"}],
+        ),
+    ],
+)
+def test_who_computes_on_the_gpus_as_nvidia_smi_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str | None, found: Any
+) -> None:
+    from orchestrator.transport.agent import facts
+
+    if tool is not None:
+        program = tmp_path / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\n{tool}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(facts, "SMI_SECONDS", 1.0)
+    assert facts._gpu_processes() == found

@@ -89,7 +89,7 @@ def test_poison_makes_an_untouched_output_fail(dtype: torch.dtype) -> None:
     good = torch.tensor([0, 1, 1, 0]).to(dtype)
     out = good.clone()
     runner.poison(out)
-    assert runner.poisoned and not compare(out, good, 0.99).passed
+    assert runner._noted.poisoned and not compare(out, good, 0.99).passed
 
 
 @pytest.mark.parametrize("name", ["float17", "nn", "", "torch.Tensor"])

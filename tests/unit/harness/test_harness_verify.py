@@ -30,7 +30,7 @@ def runner() -> OpBenchmarkBase:
 
 
 def _said(runner: OpBenchmarkBase) -> str:
-    return str(runner.comparisons[-1].reason)
+    return str(runner._noted.comparisons[-1].reason)
 
 
 Fault = Callable[[torch.Tensor, torch.dtype], torch.Tensor]
@@ -92,7 +92,7 @@ def test_every_fault_is_found(
     ref = NOISE.to(dtype)
     out = FAULTS[fault](NOISE.clone(), dtype)
     passed, _ = getattr(runner.verify, check)(out, ref)
-    (seen,) = runner.comparisons
+    (seen,) = runner._noted.comparisons
     assert (seen.passed, seen.reason is None) == (passed, passed)
     if fault not in BLIND[check]:
         assert not passed, seen
@@ -103,7 +103,7 @@ def test_every_fault_is_found(
 def test_what_is_right_passes(runner: OpBenchmarkBase, check: str, dtype: torch.dtype) -> None:
     ref = NOISE.to(dtype)
     assert getattr(runner.verify, check)(ref.clone(), ref) == (True, pytest.approx(0, abs=1e-12))
-    assert runner.comparisons[0].reason is None
+    assert runner._noted.comparisons[0].reason is None
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -154,7 +154,7 @@ def test_what_vanishes_beside_the_tensor_may_be_flushed(runner: OpBenchmarkBase)
     out = ref.clone()
     out[4] = 0.0
     assert runner.verify.close(out, ref)[0], _said(runner)
-    assert runner.comparisons[0].metrics()["worst_row_scale"] == pytest.approx(1.0)
+    assert runner._noted.comparisons[0].metrics()["worst_row_scale"] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("dtype", [*FP8, torch.int8, torch.uint8], ids=str)
@@ -315,7 +315,7 @@ def test_exact_names_the_first_difference(runner: OpBenchmarkBase) -> None:
     assert _said(runner) == (
         "key_cache: 2 of 24 values differ, first at [1, 0, 2]: -5.0 where the reference has 14.0"
     )
-    assert runner.comparisons[-1].metrics() == {"key_cache.mismatches": 2.0}
+    assert runner._noted.comparisons[-1].metrics() == {"key_cache.mismatches": 2.0}
 
 
 def test_packed_numbers_are_compared_by_their_bytes(runner: OpBenchmarkBase) -> None:
@@ -359,7 +359,7 @@ def test_a_row_scaled_below_a_step_is_found(
         monkeypatch.setattr("harness.checks._SLICE", size)
         passed, _ = runner.verify.close(out.to(FP8[0]), ref.to(FP8[0]), limit=0.2)
         assert not passed and "row [30] is 1.0" in _said(runner), _said(runner)
-        scale = runner.comparisons[-1].metrics()["worst_row_scale"]
+        scale = runner._noted.comparisons[-1].metrics()["worst_row_scale"]
         assert scale == pytest.approx(1.02, abs=0.01)
 
 

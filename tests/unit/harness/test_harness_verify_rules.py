@@ -59,7 +59,7 @@ def test_an_output_that_nobody_wrote_equals_no_reference(
     """Also where the reference is one value throughout, whichever."""
     out = _as(dtype)
     runner.poison(out)
-    assert runner.poisoned and not runner.verify.exact(out, _as(dtype))[0]
+    assert runner._noted.poisoned and not runner.verify.exact(out, _as(dtype))[0]
     for value in range(256):
         ref = _as(dtype, torch.full_like(BYTES, value))
         if dtype.itemsize > 1 and not (dtype.is_floating_point or dtype.is_complex):
@@ -101,9 +101,9 @@ def test_poison_stays_within_a_view(runner: OpBenchmarkBase, dtype: torch.dtype)
 
 def test_poison_is_claimed_only_where_it_was_given(runner: OpBenchmarkBase) -> None:
     runner.poison()
-    assert not runner.poisoned
+    assert not runner._noted.poisoned
     runner.poison(torch.ones(2, requires_grad=True), torch.tensor(3), torch.empty(0))
-    assert runner.poisoned
+    assert runner._noted.poisoned
 
 
 def test_poison_repeats_and_leaves_the_random_numbers_alone() -> None:
@@ -173,7 +173,7 @@ Check = Callable[[OpBenchmarkBase, torch.Tensor], Any]
 def test_comparing_a_tensor_with_itself_is_an_error(runner: OpBenchmarkBase, check: Check) -> None:
     with pytest.raises(ValueError, match=r"^(x|the output) shares memory"):
         check(runner, GRID.clone())
-    assert not runner.comparisons
+    assert not runner._noted.comparisons
 
 
 # --- limits and reasons
@@ -217,7 +217,7 @@ def test_which_thresholds_are_outside_the_rules(
     runner.quantised = declared
     out = torch.ones(4).to(dtype)
     runner.check_diff(out, out.clone(), threshold)
-    limit = runner.comparisons[0].limit
+    limit = runner._noted.comparisons[0].limit
     assert limit is not None and limit.entry() == {
         "check": "cosine",
         "threshold": threshold,
@@ -247,7 +247,7 @@ def test_limits_beyond_the_usual_are_outside_the_rules(
         runner.verify.topk(out, torch.arange(3).expand(2, 3), out.clone(), limit=limit)
     else:
         getattr(runner.verify, check)(out, out.clone(), limit=limit)
-    (seen,) = runner.comparisons
+    (seen,) = runner._noted.comparisons
     assert seen.passed and (seen.limit and seen.limit.outside_rules) is outside
 
 
