@@ -106,7 +106,8 @@ def render(records: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
         "the L2 cache flushed; spread: of the repeats' medians, (max - min) / median; batch: mean",
         "of launches back to back; noise: relative standard deviation in a repeat; share: of the",
         "peak that binds, memory bandwidth or arithmetic, from the bytes and FLOPs that the",
-        "operator's own tensors make.",
+        "operator's own tensors make. Repeats: the processes of a row; one of a single process has",
+        "no spread and is the weaker for it.",
         "",
         *grid(
             ["operator", "dtype", "shape", "cold", "repeats", "spread", "batch", "noise", "GB/s",

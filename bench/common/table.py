@@ -75,7 +75,7 @@ class Report:
         low, _, high = statistics.quantiles(several, n=4, method="inclusive")
         other = self.reference.get(name)
         ratio = f"{middle / median(self.seconds[other]):.2f}× {other}" if other else ""
-        spread = f"{(high - low) / middle:.0%}"
+        spread = f"{(high - low) / middle:.0%}" if len(values) > 1 else ""
         numbers = [f"{value:.3f}" for value in (middle, min(values), max(values))]
         return [name, *numbers, spread, str(len(values)), ratio]
 

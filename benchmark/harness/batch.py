@@ -37,8 +37,9 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         description="Measure all operators, each in a process of its own.",
         epilog="Flags that are not listed here go to every operator. Exit code: the lowest of "
-        "1 failed or error, 2 usage, 3 unusable machine, 4 timeout; an unavailable operator only "
-        "counts.",
+        "1 failed or error, 2 usage, 3 unusable machine, 4 timeout, 6 undecided (--strict); an "
+        "unavailable operator only counts, unless --strict. Among those flags: --sampling, "
+        "--repeats, --case, --set, --library, --strict.",
     )
     mode = parse.add_mutually_exclusive_group()
     for name in ("generate", "update", "compare"):
@@ -105,6 +106,8 @@ def _run(
             raise TreeError("--output goes with --compare")
         report.check(args.output)
     table: Path = args.csv or _default_table(root)
+    if args.mode == "compare" and not table.exists():
+        raise TreeError(f"{table}: there is no such table; make it with --generate")
     gpus = _gpus(args.gpus, root)
     # Left out on purpose, unless asked for by name.
     left_out = frozenset(ignored if args.ops is None else ())

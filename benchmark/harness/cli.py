@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
         description="Verify an operator and, if it is right, measure it.",
         epilog="Flags that are not listed here go to nvbench. "
         "Exit code: 0 all cases passed, 1 failed or error, 2 usage or tree, "
-        "3 unavailable or unusable machine, 4 timeout.",
+        "3 unavailable or unusable machine, 4 timeout, 6 undecided (--strict).",
     )
     parse.add_argument("--list", action="store_true", help="list the operators")
     parse.add_argument("--op", metavar="NAME", help="operator to measure")
@@ -103,10 +103,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no positive number")
+    return int(text)
 
 
 def main(argv: Sequence[str], operators: Sequence[str], root: str) -> int:
@@ -143,6 +142,12 @@ def _measure(
         raise TreeError(f"--{args.mode} needs --csv PATH")
     if args.output is not None and args.mode != "compare":
         raise TreeError("--output goes with --compare")
+    if args.output is not None and args.output.suffix.lower() != ".csv":
+        raise TreeError(
+            f"--output {args.output}: the front door writes .csv; testall.py writes a workbook too"
+        )
+    if args.mode == "compare" and not args.csv.exists():
+        raise TreeError(f"{args.csv}: there is no such table; make it with --generate")
     loader.check_supported(args.op, operators)
     config = loader.load_config(root, args.op)
     config.update(overlay(args.set))

@@ -32,7 +32,10 @@ def config_path(root: Path, op: str) -> Path:
 def check_supported(op: str, operators: Sequence[str]) -> None:
     """Raise ``TreeError``, with near names, unless ``op`` is in the whitelist."""
     if op not in operators:
-        raise TreeError(f"unknown operator {op!r}{_near(op, operators)}")
+        raise TreeError(
+            f"unknown operator {op!r}{_near(op, operators)} (a new one goes into "
+            "SUPPORTED_OPERATORS of mcoplib_mxbenchmark_ops.py)"
+        )
 
 
 def _near(name: str, names: Iterable[str]) -> str:

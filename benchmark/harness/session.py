@@ -256,10 +256,11 @@ class Session:
     def _tabulate(self, result: dict[str, Any], cos_dist: str | None) -> None:
         passed = result["status"] == "PASSED"
         row = csvtable.row_of(result, cos_dist or "") if passed else None
-        if row is not None and self._engine_name == "torch":
+        if result["status"] in ("PASSED", "UNVERIFIED") and self._engine_name == "torch":
             # nvbench prints a table of its own; the first eleven cells say it all on a CPU.
             shown = slice(csvtable.Col.ACC_PASS, csvtable.Col.GPU_TIME)
-            markers.table(csvtable.ESTABLISHED[shown], row.cells[shown])
+            cells = csvtable.row_of(result, cos_dist or "").cells[shown]
+            markers.table(csvtable.ESTABLISHED[shown], cells if passed else ["-", *cells[1:]])
         acc = {"PASSED": "Pass", "FAILED": "Fail"}.get(result["status"], "None")
         self._tabled.append((acc, row))
         if row is None and self._args.mode in ("generate", "update"):

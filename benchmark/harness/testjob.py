@@ -134,14 +134,18 @@ def judge(code: int, kept: Sequence[dict[str, Any]], text: bytes, *, strict: boo
         return Result("ERROR", f"killed by {signal.Signals(-code).name}", 1, text, records)
     if not statuses:
         said = text.decode("utf-8", "replace").strip().splitlines()
-        told = code if code in (2, 3) else 1
-        return Result("ERROR", said[-1] if said else f"exit code {code}, no result", told, text)
+        why = said[-1].removeprefix("error: ") if said else f"exit code {code}, no result"
+        if code == EXIT_CODES["UNAVAILABLE"]:  # the machine is at fault, not the operator
+            return Result("NOT_RUN", why, code, text)
+        return Result("ERROR", why, 2 if code == 2 else 1, text)
     status = next(s for s in _SEVERITY if s in statuses)
     if status == "PASSED":
         if code != 0:
             # All cases are well, but what came after them is not: the table, say.
             return Result("ERROR", f"exit code {code}", code, text, records)
         done = [word for mark, word in _DONE.items() if mark.encode() in text]
+        if b"Performance verify:None" in text:
+            done = ["no row to compare with"]
         lines = text.decode("utf-8", "replace").splitlines()
         gone = [line for line in lines if line.startswith("[KNOWN]")]
         return Result(status, ", ".join([*done, *gone]) or "measured", 0, b"", records)

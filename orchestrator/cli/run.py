@@ -38,7 +38,11 @@ def run(
     ] = False,
     samples: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Samples for this run; no file is changed."),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Samples, with --sampling established or on a CPU; no file is changed.",
+        ),
     ] = None,
     sampling: Annotated[
         SamplingChoice | None,

@@ -42,6 +42,7 @@ ALWAYS_EXCLUDED = (
     "*~",
     "*.old",
     "*.old.[0-9]*",
+    "*.xlsx",
     "*.nvbench.json",
     "*.nvbench-bin",
     "*.ncu-rep",

@@ -10,6 +10,7 @@ from orchestrator.show.numbers import UNKNOWN, duration
 from orchestrator.show.text import fold, safe, truncate
 
 _NAMED = 3  # operators that a line names, the others are counted
+UNSTEADY = 0.05  # spread over the processes that hides what `--update` looks for
 _LONGEST = 300  # characters of a reason or a name
 
 _STATISTICS = {
@@ -32,6 +33,7 @@ def legend(rows: Sequence[Row], width: int) -> list[str]:
     """The lines beneath the table of ``rows``, at most ``width`` cells wide."""
     texts = [
         *_statistic(rows),
+        *_unsteady(rows),
         *_flags(rows),
         *_verified(rows),
         *_devices(rows),
@@ -69,12 +71,22 @@ def _statistic(rows: Sequence[Row]) -> list[str]:
     spread = "noise: relative standard deviation"
     if usual > 1:
         said += f", over {usual} processes"
-        spread = "spread: \u00b1 (largest - smallest) / median of the processes"
+        spread = "spread: (largest - smallest) / median of the processes"
         if any(_timed(row) and (row.repeats or 1) == 1 for row in rows):
             spread += ", ~ relative standard deviation within the only one"
-    return [
-        f"{said} (established scripts: mean); {spread}; established time columns of the CSV: means"
-    ]
+    return [f"{said} (established scripts: mean); {spread}; the CSV's time columns are means"]
+
+
+def _unsteady(rows: Sequence[Row]) -> list[str]:
+    """Which times are no basis for anything: a better one of 5 % replaces a row of the table."""
+
+    def say(row: Row) -> list[str]:
+        spread = row.repeat_spread
+        if spread is None or spread <= UNSTEADY or not _timed(row):
+            return []
+        return ["unsteady: its processes differ by more than 5%; was the machine busy?"]
+
+    return _grouped(rows, say)
 
 
 def _flags(rows: Sequence[Row]) -> list[str]:

@@ -129,7 +129,7 @@ def _spread(rows: Sequence[Row]) -> _Column:
         repeated = (row.repeats or 1) > 1
         number = percent(row.repeat_spread if repeated else row.noise)
         if number != UNKNOWN:
-            number = f"{'±' if repeated else '~'}{number}"
+            number = number if repeated else f"~{number}"
         numbers.append(number)
         cells.append(f"{row.repeats}× {number}" if repeated and row.repeats != usual else number)
     return _Column.of("spread", "spread", cells, [*numbers, "spread"])

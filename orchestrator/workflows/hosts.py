@@ -75,6 +75,12 @@ def mismatches(target: Target, facts: Mapping[str, Any], pushed: Collection[str]
         path = posixpath.normpath(posixpath.join(mcoplib.SUBFOLDER, target.env_script))
         if not path.startswith("/") and path not in pushed:
             found.append(f"the env script {path} is not in the working folder, so not pushed")
+    libraries = (facts.get("python") or {}).get("libraries")
+    declared = {name.rpartition("=")[2] for name in target.library}
+    if libraries is not None:
+        absent = sorted(name for name in declared if "/" not in name and name not in libraries)
+        if absent:
+            found.append(f"the library {', '.join(absent)} is declared and not installed")
     devices = facts.get("devices")
     if devices is None:
         return found

@@ -271,3 +271,30 @@ class TestAll:
         ran = shared_tree.run(*args, script="testall.py")
         assert (ran.code, len(ran.err.splitlines())) == (2, 1)
         assert "did you mean torch_softmax" in ran.err
+
+
+@pytest.mark.parametrize("script", ["mcoplib_mxbenchmark_ops.py", "testall.py"])
+def test_a_comparison_with_a_table_that_is_not_there_is_a_mistake(
+    shared_tree: Tree, tmp_path: Path, script: str
+) -> None:
+    which = ["--op" if script.startswith("mcoplib") else "--ops", "torch_softmax"]
+    args = (*which, "--compare", "--csv", str(tmp_path / "none.csv"))
+    ran = shared_tree.run(*args, script=script)
+    assert ran.code == 2 and "there is no such table; make it with --generate" in ran.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_workbook_is_testalls_to_write(shared_tree: Tree, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    args = ("--op", "torch_softmax", "--compare", "--csv", str(table))
+    ran = shared_tree.run(*args, "--output", str(tmp_path / "o.xlsx"))
+    assert ran.code == 2 and "testall.py writes a workbook" in ran.err
+
+
+def test_what_the_machine_prevents_was_not_run(tree: Tree) -> None:
+    config = tree.root / "config/torch_softmax.json"
+    config.write_text(json.dumps({"num_rows": 4, "device_name": "MetaX C500"}))
+    args = ("--csv", str(tree.root / "t.csv"), "--ops", "torch_softmax", "--strict")
+    ran = tree.run(*args, script="testall.py")
+    assert ran.code == 3 and "torch_softmax ... NOT_RUN (config/torch_softmax.json:" in ran.out, ran
+    assert "not_run=1" in ran.out and "error=0" in ran.out

@@ -78,7 +78,7 @@ def test_a_run_as_text() -> None:
         "--------  ----  ------  --------  -------  -----  --------  -----  ------\n"
         "rms       h1    PASSED  Yes       float16  (4 4)  3.90 µs   1.00%  50.0%\n"
         "GPU time: median of cold runs (established scripts: mean); noise: relative\n"
-        "  standard deviation; established time columns of the CSV: means\n"
+        "  standard deviation; the CSV's time columns are means\n"
         "\n"
         "merged into /stats/x_C500.csv: 1 appended\n"
         "  withheld: softmax on h2: FAILED\n"
