@@ -1,4 +1,4 @@
-"""A CSV text to its rows, such that one broken row costs no other.
+"""A CSV text to its rows, such that one broken row costs no other; and rows to their text.
 
 A row may span lines inside quotes. A stray quote would swallow all that follows it, so a row over
 several lines that has not the width of the first one loses its first line only.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -43,6 +43,20 @@ def split(text: str) -> Iterator[Line]:
             yield Line(start + taken + 1, raw, cells)
             taken = rows.line_num
         start += taken
+
+
+def join(rows: Sequence[Sequence[object]], line_end: str = "\n") -> str:
+    """The text of ``rows``, from which ``split`` makes the same cells."""
+    buffer = io.StringIO(newline="")
+    # csv quotes the characters of its own line end only, and readers end a line at either.
+    writer = csv.writer(buffer, lineterminator="\r\n")
+    lines = []
+    for row in rows:
+        writer.writerow(row)
+        lines.append(buffer.getvalue().removesuffix("\r\n") + line_end)
+        buffer.seek(0)
+        buffer.truncate()
+    return "".join(lines)
 
 
 def _guarded(rows: Iterator[list[str]]) -> Iterator[list[str] | str]:

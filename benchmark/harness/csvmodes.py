@@ -6,13 +6,12 @@ before the ``case_id`` column, may stand for.
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from harness import csvtable, files, markers
+from harness import csvlines, csvtable, files, markers
 from harness.csvtable import CASE_ID, GPU_MEDIAN, Col, Row, Table
 from harness.environment import device_model
 
@@ -109,10 +108,9 @@ def compare(path: Path, op: str, cases: Sequence[Compared], output: Path | None)
         handle = files.open_regular(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         fresh = os.fstat(handle).st_size == 0
         with os.fdopen(handle, "a", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
             if fresh:
-                writer.writerow(["op_name", "case_id", "acc", "baseline", "current", "performance"])
-            writer.writerows(lines)
+                lines.insert(0, ["op_name", "case_id", "acc", "baseline", "current", "performance"])
+            file.write(csvlines.join(lines))
 
 
 def times(old: Row, new: Row) -> Pair | None:

@@ -7,7 +7,6 @@ people's columns) is addressed by name.
 
 from __future__ import annotations
 
-import csv
 import fcntl
 import io
 import math
@@ -160,11 +159,7 @@ class Table:
 
     def text(self) -> str:
         """The file's text, with its own line ends."""
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator=self.line_end)
-        writer.writerow(self.header)
-        writer.writerows(self.rows)
-        return (_BOM if self.bom else "") + buffer.getvalue()
+        return (_BOM if self.bom else "") + csvlines.join([self.header, *self.rows], self.line_end)
 
 
 def seconds(cell: str) -> float | None:
@@ -195,9 +190,10 @@ def read(path: Path) -> Table:
     text = text.removeprefix(_BOM)
     if not text.strip():
         return table
-    table.line_end = "\r\n" if text.split("\n", 1)[0].endswith("\r") else "\n"
     lines = csvlines.split(text)
-    header = next(lines).cells
+    first = next(lines)
+    header = first.cells
+    table.line_end = "\r\n" if first.raw.endswith("\r\n") else "\n"
     if isinstance(header, str) or tuple(header[: len(ESTABLISHED)]) != ESTABLISHED:
         raise TreeError(
             f"{path}:1: the columns are not those of a performance table; give another --csv"

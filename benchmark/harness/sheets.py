@@ -6,7 +6,6 @@ must never take it for a formula.
 
 from __future__ import annotations
 
-import csv
 import importlib
 import io
 import math
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import files
+from harness import csvlines, files
 from harness.errors import ForeignFileError, TreeError
 
 Value = str | float | int | None
@@ -31,7 +30,7 @@ SHARE = "0.00%"
 
 _LONGEST_NAME = 31
 _LONGEST_CELL = 32_767
-_NO_NAME = re.compile(r"[\[\]:*?/\\\x00-\x1f\ud800-\udfff]")
+_NO_NAME = re.compile(r"[\[\]:*?/\\\x00-\x1f\ud800-\udfff\ufffe\uffff]")
 # XML has no place for these.
 _UNSHOWN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _RESERVED = frozenset({"history"})
@@ -74,12 +73,9 @@ def check_writable(path: Path) -> None:
 
 def write_csv(path: Path, sheet: Sheet) -> None:
     """Write ``sheet`` to ``path``; text that looks like a formula gets an apostrophe in front."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([name for name, _ in sheet.columns])
-    for row in sheet.rows:
-        writer.writerow([_csv_cell(value) for value in row])
-    _save(path, buffer.getvalue().encode("utf-8"))
+    rows = [[name for name, _ in sheet.columns]]
+    rows += [[_csv_cell(value) for value in row] for row in sheet.rows]
+    _save(path, csvlines.join(rows).encode("utf-8"))
 
 
 def write_xlsx(path: Path, sheets: Sequence[Sheet]) -> None:

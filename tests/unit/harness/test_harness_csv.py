@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import csvmodes, csvtable
+from harness import csvlines, csvmodes, csvtable, sheets
 from harness.csvtable import ESTABLISHED, EXTRA, Col, Row
 from harness_tree import BENCHMARK, REPOSITORY, rows_of
 
@@ -396,3 +396,38 @@ def test_the_file_mode_and_a_symlink_stay(tmp_path: Path, row: MakeRow) -> None:
     csvmodes.generate(link, [row(case="bbbb", SHAPE="(9)")])
     assert link.is_symlink() and len(csvtable.read(real).rows) == 2
     assert real.stat().st_mode & 0o777 == 0o664
+
+
+BREAKS = ["a\rb", "a\nb", "a\r\nb", "\r", "\n", 'a"b\r"c', "a,b\r", "\x0b\x0c\x1c\x85\u2028"]
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize("text", BREAKS)
+def test_a_line_break_in_a_cell_costs_no_row(tmp_path: Path, text: str, line_end: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(f"{HEADER}{line_end}".encode())
+    rows = [csvtable.row_of(passed_record({"Shape": text, text: text}), "0") for _ in range(2)]
+    rows[1].extra["case_id"] = "bbbb"
+    csvmodes.generate(path, rows)
+    table = csvtable.read(path)
+    assert not table.rejected and table.line_end == line_end
+    assert [cells[Col.SHAPE] for cells in table.rows] == [text, text]
+    assert [table.extra(cells, text) for cells in table.rows] == [text, text]
+    # A cell that is there already stays too when the file is written again.
+    csvtable.write(path, table)
+    assert csvtable.read(path).rows == table.rows
+    assert rows_of(path)[1:] == table.rows
+
+
+@pytest.mark.parametrize("text", BREAKS)
+def test_a_line_break_in_a_report_costs_no_row(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "report.csv"
+    columns = [("A", sheets.TEXT), ("B", sheets.TEXT)]
+    sheets.write_csv(path, sheets.Sheet("S", columns, [["x", text], ["y", "z"]]))
+    assert [line[0] for line in rows_of(path)] == ["A", "x", "y"]
+
+
+def test_rows_joined_are_rows_again() -> None:
+    rows = [["a", *BREAKS], ["", *BREAKS], ["x"] * (len(BREAKS) + 1)]
+    for line_end in ("\n", "\r\n"):
+        assert [line.cells for line in csvlines.split(csvlines.join(rows, line_end))] == rows

@@ -364,7 +364,7 @@ def test_text_is_text_in_every_cell(tmp_path: Path, text: str) -> None:
         (["a" * 40, "a" * 31, "A" * 35], ["a" * 31, "a" * 29 + "~2", "A" * 29 + "~3"]),
         (["a[b]:c*?/\\d", "a_b__c____d"], ["a_b__c____d", "a_b__c____d~2"]),
         (["'quoted'", "", "  ", "History"], ["quoted", "_", "_~2", "History~2"]),
-        (["中" * 40, "x\ud800\x00y"], ["中" * 31, "x__y"]),
+        (["中" * 40, "x\ud800\x00y", "\ufffe\uffffz"], ["中" * 31, "x__y", "__z"]),
     ],
 )
 def test_sheet_names_are_allowed_and_different(titles: list[str], names: list[str]) -> None:
