@@ -122,11 +122,16 @@ def _bad_index(chosen: torch.Tensor, count: int) -> str | None:
 def _take(
     rows: torch.Tensor, chosen: torch.Tensor, largest: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scores at the indices, and the best ones ascending; float64, [rows, k] each."""
+    """Scores at the indices, and the best ones ascending: [rows, k] each.
+
+    In float64, which does not hold all integers: those in int64 (uint64 has no order in torch).
+    """
+    whole = not rows.dtype.is_floating_point and rows.dtype is not torch.uint64
+    wide = torch.int64 if whole else torch.float64
     found, best = [], []
     step = max(1, checks._SLICE // rows.shape[1])
     for start in range(0, len(rows), step):
-        block = rows[start : start + step].to(torch.float64)
+        block = rows[start : start + step].to(wide)
         found.append(block.gather(1, chosen[start : start + step]))
         top = block.topk(chosen.shape[1], dim=-1, largest=largest).values
         best.append(top.sort(dim=-1).values)

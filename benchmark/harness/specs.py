@@ -119,10 +119,17 @@ def overrides(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        given = json.loads(text)
+        given = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise TreeError(f"--specs: no JSON ({error}); write {_EXAMPLE}") from None
     return _checked(given)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    for name, _ in pairs:
+        if [other for other, _ in pairs].count(name) > 1:
+            raise TreeError(f"--specs: {name!r} stands twice; only one value can hold")
+    return dict(pairs)
 
 
 _EXAMPLE = '{"C600": {"bandwidth": 2e12, "flops": {"bfloat16": 3e14}, "source": "data sheet"}}'

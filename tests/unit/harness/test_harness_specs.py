@@ -128,6 +128,8 @@ def test_given_peaks_replace_what_they_name_only() -> None:
         ('{"C600": {"source": ""}}', "name the data sheet"),
         ('{"C600": {"source": 3}}', "name the data sheet"),
         ('{"C600": {}, "MetaX c600": {}}', "stands twice, also as C600"),
+        ('{"C600": {"bandwidth": 1e12}, "C600": {}}', "'C600' stands twice"),
+        ('{"C600": {"bandwidth": 1e12, "bandwidth": 2e12}}', "'bandwidth' stands twice"),
     ],
 )
 def test_wrong_peaks_are_refused_in_one_sentence(text: str, why: str) -> None:
