@@ -13,9 +13,16 @@ from pathlib import Path
 from types import ModuleType
 
 from harness import providers
-from harness.errors import BrokenLibraryError, LibraryError
+from harness.errors import BrokenLibraryError, HarnessError, LibraryError
 
-_NO_DEVICE = re.compile(r"not compiled with CUDA|No CUDA GPUs are available|Found no NVIDIA driver")
+# What torch says without a GPU, built for one or not; every other function of it in other words.
+_NO_DEVICE = re.compile(
+    r"not compiled with CUDA|compiled without CUDA support|requires CUDA support"
+    r"|CUDA generator without ATen_cuda|'torch\._C' has no attribute '_cuda_"
+    r"|instantiate dummy base class|NVTX functions not installed"
+    r"|accelerator device when none is available|no pinned memory allocator"
+    r"|No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device is detected"
+)
 _NO_OPERATOR = re.compile(r"'_OpNamespace' '(\w+)' object has no attribute '(\w+)'")
 _NO_KERNEL = re.compile(r"Could not run '([\w:.]+)' with arguments from the '(\w+)' backend")
 # Files that come with a GPU's driver, toolkit or torch: without a GPU nobody expects them.
@@ -42,7 +49,7 @@ def absence(error: BaseException) -> str | None:
     found = _NO_KERNEL.search(text)
     if found:
         return f"{found[1]} has no kernel for the {found[2]} backend"
-    if isinstance(error, (AssertionError, RuntimeError)) and _NO_DEVICE.search(text):
+    if not isinstance(error, HarnessError) and _NO_DEVICE.search(text):
         return f"this runner needs a GPU, and torch sees none here ({text.splitlines()[0]})"
     return None
 

@@ -8,13 +8,16 @@ measures it: streams, devices and timers come from outside.
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from harness import storage
+from harness import markers, storage
 from harness.checks import Comparison
 from harness.verify import Verify
 
@@ -32,8 +35,24 @@ def _bytes(tensor: torch.Tensor) -> int:
     return math.prod(n if step else min(n, 1) for n, step in steps) * tensor.element_size()
 
 
+@dataclass
+class _Noted:
+    """What the harness remembers of a runner, out of the way of the runner's own names."""
+
+    comparisons: list[Comparison] = field(default_factory=list)
+    poisoned: bool = False
+    streams: dict[tuple[int, int], torch.cuda.Stream] = field(default_factory=dict)
+
+
 class OpBenchmarkBase:
-    """Base of all runners; see the methods for what to override."""
+    """Base of all runners; see the methods for what to override.
+
+    Established runners know ``name``, ``config``, ``dtype``, ``as_torch_stream``, ``make_launcher``
+    and ``check_diff``. Any other name may be one of their own: the harness and these methods do not
+    rely on it (``hook``), nor on ``__init__`` having been called.
+    """
+
+    _noted: _Noted
 
     # "cuda" or "cpu"; the harness sets it before a runner is made, alone it follows torch.
     device_type: str | None = None
@@ -46,14 +65,16 @@ class OpBenchmarkBase:
     # Whether the operator quantises; None: the harness tells by its name and the tensors.
     quantised: bool | None = None
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Make the runner with nothing noted of it yet."""
+        made = super().__new__(cls)
+        made._noted = _Noted()
+        return made
+
     def __init__(self, name: str, config: dict[str, Any]) -> None:
         self.name = name
         self.config = config
         self.dtype = _dtype(config)
-        self.comparisons: list[Comparison] = []
-        self.poisoned = False
-        self.verify = Verify(self)
-        self._streams: dict[tuple[int, int], torch.cuda.Stream] = {}
 
     # What a runner overrides.
 
@@ -68,9 +89,9 @@ class OpBenchmarkBase:
         """Return (passed, difference) for data of another seed; None: there is no reference."""
         return None
 
-    def compute_dtype(self) -> torch.dtype:
+    def compute_dtype(self) -> torch.dtype | None:
         """The dtype that ``flops`` are done in, where it is another one than the case's."""
-        return self.dtype
+        return getattr(self, "dtype", None)
 
     def verify_timed(self, dev_id: int) -> tuple[bool, float] | None:
         """Check the buffers that were timed, after measuring; None: they are not offered."""
@@ -81,6 +102,11 @@ class OpBenchmarkBase:
         return None
 
     # What a runner uses.
+
+    @functools.cached_property
+    def verify(self) -> Verify:
+        """The checks that outputs are held to."""
+        return Verify(self)
 
     def device(self, dev_id: int) -> torch.device:
         """The device the case runs on: ``cuda:<dev_id>``, or the CPU."""
@@ -109,11 +135,12 @@ class OpBenchmarkBase:
         if stream is None:
             return None
         key = (int(stream.addressof()), dev_id)
-        if key not in self._streams:
-            self._streams[key] = torch.cuda.ExternalStream(  # type: ignore[no-untyped-call]
+        streams = self._noted.streams
+        if key not in streams:
+            streams[key] = torch.cuda.ExternalStream(  # type: ignore[no-untyped-call]
                 key[0], device=torch.device("cuda", dev_id)
             )
-        return self._streams[key]
+        return streams[key]
 
     def make_launcher(
         self, dev_id: int, op: Callable[..., Any], *args: Any, **kwargs: Any
@@ -140,7 +167,7 @@ class OpBenchmarkBase:
         The established name of ``self.verify.cosine``: also demands equal shapes, finite values
         and norms within 1 %; the figures go into the record.
         """
-        return self.verify.cosine(out, ref, threshold)
+        return Verify(self).cosine(out, ref, threshold)
 
     def poison(self, *outputs: torch.Tensor) -> None:
         """Fill ``outputs`` with values no operator leaves behind, so that untouched ones fail.
@@ -149,7 +176,7 @@ class OpBenchmarkBase:
         """
         for tensor in outputs:
             storage.poison(tensor)
-        self.poisoned |= bool(outputs)
+        self._noted.poisoned |= bool(outputs)
 
     def moves(
         self,
@@ -177,3 +204,18 @@ class OpBenchmarkBase:
         if self.device_type is None:
             return not torch.cuda.is_available()
         return self.device_type == "cpu"
+
+
+def hook(runner: OpBenchmarkBase, name: str, *args: Any) -> Any:
+    """Ask the runner's method ``name``, which the base has too.
+
+    What the runner has under that name for a use of its own, a number say, is not asked: the base
+    answers, and a warning says so.
+    """
+    own = getattr(runner, name)
+    try:
+        inspect.signature(own).bind(*args)
+    except (TypeError, ValueError):
+        markers.warn(f"the runner has a {name!r} of its own, which the harness leaves alone")
+        return getattr(OpBenchmarkBase, name)(runner, *args)
+    return own(*args)

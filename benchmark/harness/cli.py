@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -86,20 +87,28 @@ def parser() -> argparse.ArgumentParser:
         "--lock-clocks", metavar="MHZ", type=_positive, help="hold the GPU's clock, where permitted"
     )
     parse.add_argument(
-        "--cool-down", metavar="CELSIUS", type=float, help="wait until the GPU is that cool"
+        "--cool-down", metavar="CELSIUS", type=_finite, help="wait until the GPU is that cool"
     )
     parse.add_argument("--engine", choices=("auto", "nvbench", "torch"), default="auto")
     parse.add_argument("-d", "--device", metavar="INDEX", type=int, help="GPU to use")
-    parse.add_argument("--min-time", metavar="SECONDS", type=float, help="least time sampled")
-    parse.add_argument("--timeout", metavar="SECONDS", type=float, help="most time sampled")
+    parse.add_argument("--min-time", metavar="SECONDS", type=_finite, help="least time sampled")
+    parse.add_argument("--timeout", metavar="SECONDS", type=_finite, help="most time sampled")
     parse.add_argument(
         "--case-timeout",
         metavar="SECONDS",
-        type=float,
+        type=_finite,
         default=900.0,
         help="a case is killed after this time (default 900)",
     )
     return parse
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        # Nothing is ever longer than nan.
+        raise ValueError
+    return number
 
 
 def _positive(text: str) -> int:
@@ -140,6 +149,7 @@ def _measure(
         raise TreeError("nothing to do: give --op NAME, or --list to see the operators")
     if args.mode and args.csv is None:
         raise TreeError(f"--{args.mode} needs --csv PATH")
+    _check_apart(args)
     if args.output is not None and args.mode != "compare":
         raise TreeError("--output goes with --compare")
     if args.output is not None and args.output.suffix.lower() != ".csv":
@@ -157,6 +167,19 @@ def _measure(
     from harness.session import Session
 
     return Session(args, nvbench_flags, root, config, source).run()
+
+
+def _check_apart(args: argparse.Namespace) -> None:
+    """Raise ``TreeError`` when two of the files to write are one."""
+    named: dict[Path, str] = {}
+    for flag in ("csv", "output", "records"):
+        path: Path | None = getattr(args, flag)
+        if path is None:
+            continue
+        place = path.resolve()
+        if place in named:
+            raise TreeError(f"--{flag} {path}: is the file of --{named[place]} too; name another")
+        named[place] = flag
 
 
 def overlay(settings: Sequence[str]) -> dict[str, Any]:

@@ -110,6 +110,8 @@ def _decide(task: Task, send: Send) -> dict[str, Any]:
     outcome: dict[str, Any] = {"status": "ERROR"}
     libraries = Libraries(task.source, task.declared, task.device, lambda: _capability(task))
     try:
+        from harness.base import hook
+
         engine = _make_engine(task)
         runner, config = _make_runner(task, engine.device_type, libraries, send, outcome)
         # The first process has verified; another one may be held to what it times alone.
@@ -126,8 +128,8 @@ def _decide(task: Task, send: Send) -> dict[str, Any]:
         measured = engine.measure(
             task.op, task.dev_id, lambda state: drive(runner, state, task, outcome, late=late)
         )
-        outcome.update(_measurement(measured, runner.flops()))
-        outcome["compute_dtype"] = str(runner.compute_dtype()).removeprefix("torch.")
+        outcome.update(_measurement(measured, _flops(runner)))
+        outcome["compute_dtype"] = str(hook(runner, "compute_dtype")).removeprefix("torch.")
         outcome["status"] = "UNVERIFIED" if verdict.passed is None and not late else "PASSED"
         for key in config.unread():
             markers.warn(f"config/{task.op}.json: the runner never reads {key!r}")
@@ -187,20 +189,27 @@ def drive(
     with markers.warmup(WARMUP_ITERATIONS):
         for _ in range(WARMUP_ITERATIONS):
             launcher(launch)
-        runner.synchronize(task.dev_id)
+        verification.synchronize(runner, task.dev_id)
     runner.define_metrics(state)
     synchronous = bool(getattr(runner, "_force_sync", False))
     before = board.snapshot(task.device)
     state.exec(launcher, batched=task.settings.batched and not synchronous, sync=synchronous)
     outcome["board"] = {"before": before, "after": board.snapshot(task.device)}
-    timed = _timed_are_right(runner, task)
-    if late and not timed:
-        verdict = verification.verify(runner, task.op, task.dev_id)
+    timed = verification.verify_timed(runner, task.op, task.dev_id)
+    if timed.passed is False:
+        raise VerificationError(f"what was timed is wrong: {timed.reason}")
+    if late:
+        verdict = timed
+        if timed.passed is None:
+            verdict = verification.verify(runner, task.op, task.dev_id)
         outcome.update(verification.as_record(verdict))
         if verdict.passed is False:
             raise VerificationError(str(verdict.reason))
+    elif outcome["verification"] is not None and timed.passed:
+        told = verification.as_record(timed)["verification"]
+        outcome["verification"] = verification.merged([outcome["verification"], told])
     if outcome["verification"] is not None:
-        outcome["verification"]["timed"] = timed
+        outcome["verification"]["timed"] = timed.passed is not None
 
 
 def _offers_timed(runner: OpBenchmarkBase) -> bool:
@@ -209,21 +218,16 @@ def _offers_timed(runner: OpBenchmarkBase) -> bool:
     return type(runner).verify_timed is not OpBenchmarkBase.verify_timed
 
 
-def _timed_are_right(runner: OpBenchmarkBase, task: Task) -> bool:
-    """Whether the runner offers the timed buffers; raises ``VerificationError`` for wrong ones."""
-    runner.synchronize(task.dev_id)
-    seen = len(runner.comparisons)
-    answer = runner.verify_timed(task.dev_id)
-    if answer is None:
-        return False
-    if verification.truth(answer[0]):
-        return True
-    reasons = [c.reason for c in runner.comparisons[seen:] if c.reason]
-    why = (
-        "; ".join(reasons)
-        or f"the runner's own check refused it ({verification.number(answer[1]):.2e})"
-    )
-    raise VerificationError(f"what was timed is wrong: {why}")
+def _flops(runner: OpBenchmarkBase) -> int | None:
+    """The operations that the runner declares; raises ``TypeError`` for no count of them."""
+    from harness.base import hook
+
+    found = hook(runner, "flops")
+    if found is None:
+        return None
+    if isinstance(found, (bool, str, bytes)) or not 0 <= found < 2**63 or found != int(found):
+        raise TypeError(f"flops returned {found!r}, which is no count of operations below 2**63")
+    return int(found)
 
 
 def _refuse(task: Task, error: Exception, libraries: Libraries, outcome: dict[str, Any]) -> None:
@@ -240,7 +244,7 @@ def _refuse(task: Task, error: Exception, libraries: Libraries, outcome: dict[st
         )
         outcome["verification"] = {**told, "passed": False}
     trace = None
-    if outcome["status"] == "ERROR":
+    if outcome["status"] == "ERROR" and not isinstance(error, LibraryError):
         markers.log_traceback(error)
         trace = "".join(traceback.format_exception(error))
     own = isinstance(error, HarnessError) and not isinstance(error, LibraryError)

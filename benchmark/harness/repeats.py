@@ -139,7 +139,7 @@ def combine(outcomes: Sequence[Outcome]) -> Outcome:
     }
     told = [o["verification"] for o in outcomes if o["verification"] is not None]
     if outcomes[0]["verification"] is not None:
-        together["verification"] = _verification(told)
+        together["verification"] = verification.merged(told)
     return together
 
 
@@ -189,10 +189,3 @@ def _timer(timers: Sequence[Timer | None]) -> Timer | None:
 
 def _product(left: float, right: float) -> float:
     return left * right
-
-
-def _verification(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The first process's verification with the worst figure of all of them."""
-    worst = dict(each[0])
-    worst["metrics"] = verification.worst_metrics([one["metrics"] for one in each])
-    return worst

@@ -11,6 +11,7 @@ from harness import markers
 
 if TYPE_CHECKING:
     from harness.base import OpBenchmarkBase
+    from harness.checks import Comparison
 
 # Metrics that are 1 where all is well; the others are 0.
 _RATIOS = ("norm_ratio", "worst_row_scale")
@@ -35,36 +36,67 @@ class Verdict:
 
 def verify(runner: OpBenchmarkBase, op: str, dev_id: int) -> Verdict:
     """Run the runner's own verification and hold it to its contract."""
+    seen = len(runner._noted.comparisons)
     answer = runner.run_verification(dev_id)
-    runner.synchronize(dev_id)
+    synchronize(runner, dev_id)
     if answer is None:
         markers.warn(f"{op}: the runner has no reference, so its result is UNVERIFIED")
         return Verdict(None, math.nan, {}, False, None)
-    if not isinstance(answer, tuple) or len(answer) != 2:
-        raise TypeError(f"run_verification returned {answer!r}, not (passed, difference)")
-    passed, difference = truth(answer[0]), number(answer[1])
+    verdict = _judge(runner, op, "run_verification", answer, seen)
+    assert verdict.passed is not None
+    markers.verify(op, verdict.passed, verdict.difference)
+    return verdict
+
+
+def verify_timed(runner: OpBenchmarkBase, op: str, dev_id: int) -> Verdict:
+    """Hold the buffers that were timed to the same contract; ``passed`` None: not offered."""
+    from harness.base import hook
+
+    seen = len(runner._noted.comparisons)
+    synchronize(runner, dev_id)
+    answer = hook(runner, "verify_timed", dev_id)
+    return Verdict() if answer is None else _judge(runner, op, "verify_timed", answer, seen)
+
+
+def synchronize(runner: OpBenchmarkBase, dev_id: int) -> None:
+    """Wait for the device, whatever the runner itself calls ``synchronize``."""
+    from harness.base import OpBenchmarkBase
+
+    OpBenchmarkBase.synchronize(runner, dev_id)
+
+
+def _judge(runner: OpBenchmarkBase, op: str, method: str, answer: Any, seen: int) -> Verdict:
+    """What ``method`` answered, and its comparisons: those that come after the first ``seen``."""
+    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+        raise TypeError(f"{method} returned {answer!r}, not (passed, difference)")
+    passed, difference = truth(answer[0], method), number(answer[1], method)
+    comparisons = runner._noted.comparisons[seen:]
     reason = None
-    reasons = [c.reason for c in runner.comparisons if c.reason]
+    reasons = [c.reason for c in comparisons if c.reason]
     overruled = reasons if passed else []
     if passed and not math.isfinite(difference):
         passed, reason = False, f"the runner calls a difference of {difference} a pass"
     elif not passed:
         reason = "; ".join(reasons) or f"the runner's own check refused it ({difference:.2e})"
-    markers.verify(op, passed, difference)
     if overruled:
         markers.warn(f"{op}: the runner passes what the check refused: {'; '.join(overruled)}")
-    thresholds = _thresholds(runner, op)
-    metrics = _worst(runner) or {"difference": difference if math.isfinite(difference) else None}
-    own_check = not runner.comparisons
+    metrics = worst_metrics([comparison.metrics() for comparison in comparisons])
     return Verdict(
-        passed, difference, metrics, runner.poisoned, reason, thresholds, own_check, overruled
+        passed,
+        difference,
+        metrics or {"difference": difference if math.isfinite(difference) else None},
+        runner._noted.poisoned,
+        reason,
+        _thresholds(comparisons, op),
+        own_check=not comparisons,
+        overruled=overruled,
     )
 
 
-def _thresholds(runner: OpBenchmarkBase, op: str) -> list[dict[str, Any]]:
+def _thresholds(comparisons: Sequence[Comparison], op: str) -> list[dict[str, Any]]:
     """Each different limit once; a warning for each outside the rules that has no reason."""
     entries: list[dict[str, Any]] = []
-    for comparison in runner.comparisons:
+    for comparison in comparisons:
         limit = comparison.limit
         if limit is None or limit.entry() in entries:
             continue
@@ -77,7 +109,7 @@ def _thresholds(runner: OpBenchmarkBase, op: str) -> list[dict[str, Any]]:
     return entries
 
 
-def truth(value: Any) -> bool:
+def truth(value: Any, method: str) -> bool:
     """A bool, or a single one of torch or numpy; anything else, "False" say, is true by accident.
 
     Raises ``TypeError``.
@@ -85,19 +117,15 @@ def truth(value: Any) -> bool:
     if not isinstance(value, bool):
         dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
         if str(dtype) not in ("bool", "torch.bool") or shape is None or tuple(shape):
-            raise TypeError(f"run_verification returned {value!r} for passed, which is no bool")
+            raise TypeError(f"{method} returned {value!r} for passed, which is no bool")
     return bool(value)
 
 
-def number(value: Any) -> float:
+def number(value: Any, method: str) -> float:
     """A figure as float; raises ``TypeError`` for a text or a bool, which float() would take."""
     if isinstance(value, (str, bytes, bool)):
-        raise TypeError(f"run_verification returned {value!r} for the difference, not a number")
+        raise TypeError(f"{method} returned {value!r} for the difference, not a number")
     return float(value)
-
-
-def _worst(runner: OpBenchmarkBase) -> dict[str, float | None]:
-    return worst_metrics([comparison.metrics() for comparison in runner.comparisons])
 
 
 def worst_metrics(several: Sequence[dict[str, float | None]]) -> dict[str, float | None]:
@@ -132,3 +160,18 @@ def as_record(verdict: Verdict) -> dict[str, Any]:
         },
         "cos_dist": shown,
     }
+
+
+def merged(several: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The first of several verifications in a record, with the worst figures of all of them.
+
+    What was held to a loose limit or passed over in any of them is told.
+    """
+    together = dict(several[0])
+    together["metrics"] = worst_metrics([one["metrics"] for one in several])
+    for key in ("thresholds", "overruled"):
+        together[key] = []
+        for entry in (entry for one in several for entry in one.get(key, ())):
+            if entry not in together[key]:
+                together[key].append(entry)
+    return together

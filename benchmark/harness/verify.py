@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Verify:
     """Checks bound to one runner.
 
-    Each returns (passed, difference), notes the comparison in ``runner.comparisons`` and never
+    Each returns (passed, difference), notes the comparison with the runner and never
     raises for a wrong result. ``name`` names the tensor in reasons and metrics. All raise
     ``ValueError`` when output and reference share memory: the comparison would prove nothing.
     """
@@ -116,7 +116,7 @@ class Verify:
         older ones; the others' figures are in the record. Raises ``ValueError`` when nothing was
         compared.
         """
-        seen = self._runner.comparisons
+        seen = self._runner._noted.comparisons
         if not seen:
             raise ValueError("verdict() before anything was compared; call close or exact first")
         cosines = [c.difference for c in seen if "one_minus_cosine" in c.figures]
@@ -131,7 +131,7 @@ class Verify:
         reason = result.reason
         if reason is not None and name is not None:
             reason = f"{name}: {reason}"
-        self._runner.comparisons.append(
+        self._runner._noted.comparisons.append(
             dataclasses.replace(result, name=name, limit=limit, reason=reason)
         )
         return result.passed, result.difference
@@ -141,7 +141,7 @@ class Verify:
         if declared is not None:
             return declared
         narrow = any(t.dtype.itemsize == 1 and t.dtype is not torch.bool for t in compared)
-        return narrow or thresholds.quantised_name(self._runner.name)
+        return narrow or thresholds.quantised_name(str(getattr(self._runner, "name", "")))
 
     def _close_limit(
         self, limit: float | None, dtype: torch.dtype, reason: str | None

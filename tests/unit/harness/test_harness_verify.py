@@ -516,3 +516,16 @@ def test_output_and_reference_on_different_devices(
         assert not runner.verify.exact(out, other)[0]
     values, indices = _best(SCORES.cuda(), 8)
     assert runner.verify.topk(values, indices, SCORES)[0]
+
+
+@pytest.mark.parametrize("with_values", [True, False])
+def test_topk_tells_integers_apart_that_float64_does_not(
+    runner: OpBenchmarkBase, with_values: bool
+) -> None:
+    scores = torch.tensor([[2**60, 2**60 + 1, 5], [7, 2**62 - 1, 2**62]])
+    best = torch.tensor([[1], [2]])
+    for indices, right in ((best, True), (best - 1, False)):
+        values = scores.gather(1, indices) if with_values else None
+        assert runner.verify.topk(values, indices, scores)[0] is right
+    if with_values:
+        assert not runner.verify.topk(scores.gather(1, best - 1), best, scores)[0]
