@@ -87,27 +87,40 @@ def parser() -> argparse.ArgumentParser:
         "--lock-clocks", metavar="MHZ", type=_positive, help="hold the GPU's clock, where permitted"
     )
     parse.add_argument(
-        "--cool-down", metavar="CELSIUS", type=_finite, help="wait until the GPU is that cool"
+        "--cool-down", metavar="CELSIUS", type=_degrees, help="wait until the GPU is that cool"
     )
     parse.add_argument("--engine", choices=("auto", "nvbench", "torch"), default="auto")
     parse.add_argument("-d", "--device", metavar="INDEX", type=int, help="GPU to use")
-    parse.add_argument("--min-time", metavar="SECONDS", type=_finite, help="least time sampled")
-    parse.add_argument("--timeout", metavar="SECONDS", type=_finite, help="most time sampled")
+    parse.add_argument("--min-time", metavar="SECONDS", type=_seconds, help="least time sampled")
+    parse.add_argument("--timeout", metavar="SECONDS", type=_seconds, help="most time sampled")
     parse.add_argument(
         "--case-timeout",
         metavar="SECONDS",
-        type=_finite,
+        type=_seconds,
         default=900.0,
         help="a case is killed after this time (default 900)",
     )
     return parse
 
 
-def _finite(text: str) -> float:
-    number = float(text)
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    # Nothing is ever longer than nan.
+    if not 0.0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no positive number of seconds")
+    return number
+
+
+def _degrees(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
     if not math.isfinite(number):
-        # Nothing is ever longer than nan.
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"{text} is no temperature")
     return number
 
 

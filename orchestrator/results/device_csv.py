@@ -232,9 +232,10 @@ class DeviceTable:
         return self._bom + "".join(ended).encode("utf-8", "surrogateescape")
 
     def _encode(self, cells: list[str]) -> str:
-        buffer = io.StringIO()
-        csv.writer(buffer, lineterminator=self._newline).writerow(cells)
-        return buffer.getvalue()
+        # csv quotes the characters of its own line end only, and readers end a line at either.
+        buffer = io.StringIO(newline="")
+        csv.writer(buffer, lineterminator="\r\n").writerow(cells)
+        return buffer.getvalue().removesuffix("\r\n") + self._newline
 
     @property
     def rejected_path(self) -> Path:

@@ -178,3 +178,18 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
         assert [p.name for p in disk.iterdir()] == ["t.csv"]
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("cell", ["two\rlines", "two\nlines", "\r", "a\r\nb"])
+def test_line_ends_within_a_cell_lose_no_row(tmp_path: Path, end: str, cell: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(text_of(line("a"), end=end).encode())
+    table = DeviceTable.read(path)
+    cells = line("b").split(",")
+    table.append(Row((*cells[:7], cell, *cells[8:])))
+    table.append(Row(tuple(line("c").split(","))))
+    path.write_bytes(table.encode())
+    again = DeviceTable.read(path)
+    assert [one.cells[0] for one in again.lines] == ["a", "b", "c"] and not again.rejected
+    assert again.lines[1].cells[7] == cell
