@@ -24,6 +24,7 @@ from typing import Any
 
 from harness import markers
 from harness.errors import TreeError
+from harness.loader import runner_path
 
 FILE = "known_failures.json"
 STATUSES = ("FAILED", "ERROR", "TIMEOUT", "UNAVAILABLE")
@@ -120,7 +121,21 @@ def load(root: Path) -> Known:
     if not isinstance(values, list) or isinstance(values, _Pairs):
         raise TreeError(f"{FILE}:1: holds no list; write [] or a list of objects")
     places = [f"{FILE}:{line}" for line in _lines(text)]
-    return Known(tuple(map(_entry, values, places)))
+    entries = tuple(map(_entry, values, places))
+    for entry, place in zip(entries, places, strict=True):
+        _check_operator(root, entry.op, place)
+    return Known(entries)
+
+
+def _check_operator(root: Path, op: str, place: str) -> None:
+    """Raise ``TreeError`` for an operator that the tree has not: it would excuse nothing."""
+    folder = root / "runners"
+    if not folder.is_dir() or runner_path(root, op).exists():
+        return
+    names = [path.stem for path in (root / "config").glob("*.json")]
+    close = difflib.get_close_matches(op, names, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise TreeError(f"{place}: the tree has no operator {op!r}{hint}")
 
 
 class _Pairs(list[tuple[str, Any]]):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from harness import known
 from harness.errors import TreeError
-from harness_tree import BENCHMARK
+from harness_tree import BENCHMARK, make_tree
 
 ENTRY = {"op": "gemm", "status": "FAILED", "reason": "wrong tail", "expires": "2026-12-31"}
 BEFORE, LAST, AFTER = date(2026, 12, 1), date(2026, 12, 31), date(2027, 1, 1)
@@ -164,3 +164,17 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, data: bytes | None)
     path.mkdir() if data is None else path.write_bytes(data)
     with pytest.raises(TreeError, match=known.FILE):
         known.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("op", "words"),
+    [("torch_softmx", "did you mean 'torch_softmax'"), ("nothing_like_it", "no operator")],
+)
+def test_an_operator_that_the_tree_has_not_is_a_mistake(
+    tmp_path: Path, op: str, words: str
+) -> None:
+    tree = make_tree(tmp_path / "benchmark")
+    entry = {"op": op, "status": "FAILED", "reason": "r", "expires": "2999-01-01"}
+    (tree.root / "known_failures.json").write_text(f"[\n{json.dumps(entry)}]")
+    ran = tree.run("--op", "torch_softmax")
+    assert ran.code == 2 and "known_failures.json:2: " in ran.err and words in ran.err, ran
