@@ -17,17 +17,23 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import loader, record, report, signals, testjob, warm
+from harness import loader, record, report, signals, streams, testjob, warm
+from harness.cli import seconds
 from harness.errors import HarnessError, TreeError
 from harness.session import EXIT_CODES
 
-# Lines of an operator's output shown when it did not succeed.
-TAIL = 20
+# The front door's flags that testall gives itself, with what to write instead.
+_OWN = {
+    "--op": "name operators with --ops",
+    "--list": "mcoplib_mxbenchmark_ops.py --list shows the operators",
+    "--records": "records lie beside the table, as NAME.records.jsonl",
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -72,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
     parse.add_argument(
         "--op-timeout",
         metavar="SECONDS",
-        type=float,
+        type=seconds,
         default=1800.0,
         help="an operator's processes are killed after this time (default 1800)",
     )
@@ -81,8 +87,10 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str], operators: Sequence[str], ignored: Sequence[str], root: str) -> int:
     """Run testall for the tree ``root``; returns its exit code."""
+    streams.mend()
     args, passed_on = parser().parse_known_args(argv)
     try:
+        _refuse_own(passed_on, several=args.gpus is not None)
         with signals.unwinding():
             return _run(args, passed_on, operators, ignored, Path(root))
     except HarnessError as error:
@@ -91,6 +99,16 @@ def main(argv: Sequence[str], operators: Sequence[str], ignored: Sequence[str], 
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
         return 130
+
+
+def _refuse_own(passed_on: Sequence[str], *, several: bool) -> None:
+    """Raise ``TreeError`` for flags that would have every operator do something else."""
+    for flag in passed_on:
+        name = flag.partition("=")[0]
+        if name in _OWN:
+            raise TreeError(f"testall has no {name}: {_OWN[name]}")
+        if several and name in ("--device", "-d"):
+            raise TreeError(f"{name} goes without --gpus: both say which GPU is used")
 
 
 def _run(
@@ -188,10 +206,10 @@ class _Run:
     def _stop(self) -> None:
         """End what runs, at once: somebody pressed Ctrl-C."""
         self._stopped = True
-        for server in self._servers:
-            server.close()
         for job in list(self._jobs):
             job.kill()
+        for server in self._servers:
+            server.close()
 
     def _lane(
         self, waiting: queue.SimpleQueue[tuple[int, str]], total: int, gpu: int | None, beside: bool
@@ -209,16 +227,20 @@ class _Run:
                 if not beside:
                     print(head, end="", flush=True)
                 started = time.monotonic()
-                result = self._one(op, gpu, server)
+                try:
+                    result = self._one(op, gpu, server)
+                except Exception as error:  # noqa: BLE001 - it takes no other operator with it
+                    note = f"{type(error).__name__}: {error}"
+                    result = testjob.Result("ERROR", note, 1, traceback.format_exc().encode())
                 if self._stopped:
                     return
                 self.results[op] = result
                 word = "SUCCESS" if result.status == "PASSED" else result.status
                 took = time.monotonic() - started
                 with self._printing:
-                    line = f"{word} ({result.note}) [{took:.1f}s]"
-                    print(f"{head if beside else ''}{line}", flush=True)
-                    _show_tail(result)
+                    print(f"{head * beside}{word} ({result.note}) [{took:.1f}s]", flush=True)
+                    for text in result.tail():
+                        print(f"    {text}", flush=True)
                 if result.device_dead:
                     return
         finally:
@@ -247,6 +269,8 @@ class _Run:
         with output.open("wb") as log:
             job = testjob.Job(self._root, [*argv, "--records", str(own)], self._operators, server)
             self._jobs.add(job)
+            if self._stopped:
+                job.kill()
             kept: list[dict[str, Any]] = []
             spoilt: HarnessError | None = None
             try:
@@ -257,7 +281,7 @@ class _Run:
                     kept = testjob.keep(own, self._records)
                 except HarnessError as error:
                     spoilt = error
-        text = output.read_bytes()
+        text = testjob.end_of(output)
         if spoilt is not None:
             return testjob.Result("ERROR", str(spoilt), spoilt.code, text), False
         if code is None:
@@ -323,9 +347,3 @@ def _gpus(wanted: str | None, root: Path) -> list[int | None]:
     if not all(name.isdecimal() for name in names) or len(set(names)) < len(names):
         raise TreeError(f"--gpus {wanted!r}: write different indices, 0,1 say, or all")
     return [int(name) for name in names]
-
-
-def _show_tail(result: testjob.Result) -> None:
-    """The end of an operator's output, indented, when it did not succeed."""
-    for line in result.output.decode("utf-8", "replace").splitlines()[-TAIL:]:
-        print(f"    {line}", flush=True)

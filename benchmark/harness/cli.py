@@ -6,16 +6,19 @@ import argparse
 import json
 import math
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import loader, offspring, signals
+from harness import loader, offspring, signals, streams
 from harness.errors import HarnessError, TreeError
 
 # The environment variable by which testall says whom a front door must not outlive.
 PARENT = "MXFLEET_PARENT_PID"
+# Thirty years: what waits with a limit takes no number, however large.
+_LONGEST = 1e9
 
 
 def parser() -> argparse.ArgumentParser:
@@ -91,25 +94,26 @@ def parser() -> argparse.ArgumentParser:
     )
     parse.add_argument("--engine", choices=("auto", "nvbench", "torch"), default="auto")
     parse.add_argument("-d", "--device", metavar="INDEX", type=int, help="GPU to use")
-    parse.add_argument("--min-time", metavar="SECONDS", type=_seconds, help="least time sampled")
-    parse.add_argument("--timeout", metavar="SECONDS", type=_seconds, help="most time sampled")
+    parse.add_argument("--min-time", metavar="SECONDS", type=seconds, help="least time sampled")
+    parse.add_argument("--timeout", metavar="SECONDS", type=seconds, help="most time sampled")
     parse.add_argument(
         "--case-timeout",
         metavar="SECONDS",
-        type=_seconds,
+        type=seconds,
         default=900.0,
         help="a case is killed after this time (default 900)",
     )
     return parse
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """A time span of a flag: more than nothing, and no longer than clocks can count."""
     try:
         number = float(text)
     except ValueError:
         number = math.nan
     # Nothing is ever longer than nan.
-    if not 0.0 < number < math.inf:
+    if not 0.0 < number <= _LONGEST:
         raise argparse.ArgumentTypeError(f"{text} is no positive number of seconds")
     return number
 
@@ -132,12 +136,11 @@ def _positive(text: str) -> int:
 
 def main(argv: Sequence[str], operators: Sequence[str], root: str) -> int:
     """Run the front door for the tree ``root``; returns its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(line_buffering=True, errors="backslashreplace")
+    streams.mend()
     parent = os.environ.pop(PARENT, None)
     if parent is not None:
-        offspring.die_with(int(parent))
+        # Not killed: what its cases have detached has to be ended.
+        offspring.die_with(int(parent), signal.SIGTERM)
     parse = parser()
     args, nvbench_flags = parse.parse_known_args(argv)
     if args.list:

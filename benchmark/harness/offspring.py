@@ -21,10 +21,10 @@ _SET_CHILD_SUBREAPER = 36
 _LIMIT = 5.0
 
 
-def die_with(parent: int) -> None:
-    """Ask Linux to kill this process when its parent, the process ``parent``, is gone."""
+def die_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Ask Linux for the signal ``number`` when this process's parent, ``parent``, is gone."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, int(number))
         if os.getppid() != parent:
             os._exit(70)
 

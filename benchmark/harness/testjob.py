@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,15 @@ from typing import Any
 from harness import files, record, warm
 from harness.cli import PARENT
 from harness.errors import ForeignFileError
-from harness.session import EXIT_CODES, exit_code
+from harness.session import EXIT_CODES, UNDECIDED, exit_code
 
 FRONT_DOOR = "mcoplib_mxbenchmark_ops.py"
 GRACE = 5.0
+# Lines of an operator's output shown when it did not succeed, and characters of each.
+TAIL, WIDTH = 20, 500
+# Of what an operator prints, so many of the last bytes are looked at: it may print gigabytes.
+LOOKED_AT = 1 << 20
+_CODES = {*EXIT_CODES.values(), 2, UNDECIDED} - {0}
 # Worst first: the status that stands for an operator with several cases.
 _SEVERITY = ("ERROR", "TIMEOUT", "FAILED", "NOT_RUN", "UNAVAILABLE", "UNVERIFIED", "PASSED")
 _DONE = {
@@ -44,6 +50,11 @@ class Result:
     # After it the device answers no more, so nothing else can run there.
     device_dead: bool = False
 
+    def tail(self) -> list[str]:
+        """The last lines of ``output``, long ones cut."""
+        lines = self.output.decode("utf-8", "replace").splitlines()[-TAIL:]
+        return [line if len(line) <= WIDTH else f"{line[:WIDTH]} ..." for line in lines]
+
 
 class Job:
     """One operator's front door: forked by a warm server, else in a fresh Python."""
@@ -56,6 +67,8 @@ class Job:
         self._operators = operators
         self._server = server
         self._process: subprocess.Popen[bytes] | None = None
+        self._killed = False
+        self._starting = threading.Lock()
 
     def run(self, output: int, limit: float) -> int | None:
         """The exit code, negative for a signal; None when it was killed after ``limit`` s."""
@@ -67,7 +80,9 @@ class Job:
         return self._fresh(output, limit)
 
     def kill(self) -> None:
-        """End a front door that no server will end; may be called by another thread."""
+        """End a front door that no server will end, and start none; for another thread."""
+        with self._starting:
+            self._killed = True
         if self._process is not None:
             warm.end_group(self._process.pid, GRACE)
 
@@ -81,19 +96,24 @@ class Job:
         finally:
             warm.end_group(pid, GRACE)
         if status is None:
-            self._server.wait(GRACE)
+            # One that comes later still is passed over by the next start.
+            with suppress(ConnectionError):
+                self._server.wait(GRACE)
             return None
         return os.waitstatus_to_exitcode(status)
 
     def _fresh(self, output: int, limit: float) -> int | None:
-        self._process = process = subprocess.Popen(
-            [sys.executable, "-u", str(self._root / FRONT_DOOR), *self._argv],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**os.environ, PARENT: str(os.getpid())},
-        )
+        with self._starting:
+            if self._killed:
+                return -signal.SIGTERM
+            self._process = process = subprocess.Popen(
+                [sys.executable, "-u", str(self._root / FRONT_DOOR), *self._argv],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, PARENT: str(os.getpid())},
+            )
         reaper = threading.Thread(target=process.wait)
         reaper.start()
         try:
@@ -103,6 +123,15 @@ class Job:
             warm.end_group(process.pid, GRACE)
             reaper.join()
         return None if timed_out else process.returncode
+
+
+def end_of(output: Path) -> bytes:
+    """The last ``LOOKED_AT`` bytes of a file, from the first whole line on where there is one."""
+    with output.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - LOOKED_AT))
+        text = file.read(LOOKED_AT)
+    return text if size <= LOOKED_AT else text.partition(b"\n")[2] or text
 
 
 def keep(own: Path, records: Path) -> list[dict[str, Any]]:
@@ -115,9 +144,10 @@ def keep(own: Path, records: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, start=1):
         try:
             found = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
-        if not isinstance(found, dict) or found.get("status") not in EXIT_CODES:
+        status = found.get("status") if isinstance(found, dict) else None
+        if not isinstance(status, str) or status not in EXIT_CODES:
             raise ForeignFileError(
                 f"{own}:{number}: the operator wrote into its own records; none of them is kept"
             )
@@ -139,10 +169,13 @@ def judge(code: int, kept: Sequence[dict[str, Any]], text: bytes, *, strict: boo
             return Result("NOT_RUN", why, code, text)
         return Result("ERROR", why, 2 if code == 2 else 1, text)
     status = next(s for s in _SEVERITY if s in statuses)
+    due = exit_code(records, strict=strict)
+    dead = code == EXIT_CODES["UNAVAILABLE"] != due
+    if code != due and (status == "PASSED" or not dead):
+        # It is not for its cases that it ended so, but for what came after: the table, say.
+        told = code if code in _CODES else 1
+        return Result("ERROR", f"exit code {code}", told, text, records, dead)
     if status == "PASSED":
-        if code != 0:
-            # All cases are well, but what came after them is not: the table, say.
-            return Result("ERROR", f"exit code {code}", code, text, records)
         done = [word for mark, word in _DONE.items() if mark.encode() in text]
         if b"Performance verify:None" in text:
             done = ["no row to compare with"]
@@ -152,9 +185,9 @@ def judge(code: int, kept: Sequence[dict[str, Any]], text: bytes, *, strict: boo
     # An unavailable operator only counts.
     counting = [r for r in records if strict or r["status"] != "UNAVAILABLE"]
     counted = exit_code(counting, strict=strict)
-    dead = code == EXIT_CODES["UNAVAILABLE"] != exit_code(records, strict=strict)
     note = f"{statuses.count(status)} of {len(statuses)} cases" if len(statuses) > 1 else ""
     known = [r["known_failure"]["reason"] for r in records if r.get("known_failure")]
     if known and counted == 0 and status != "UNAVAILABLE":
         note = f"known: {known[0]}"
+    counted = counted or (code if dead else 0)
     return Result(status, note or f"exit code {code}", counted, text, records, dead)

@@ -57,6 +57,9 @@ class Server:
             self._socket.sendmsg([json.dumps(request).encode()], rights)
             # The first answer waits for torch's import.
             answer = self._receive(_START_LIMIT)
+            while answer is not None and "status" in answer:
+                # An earlier operator whose end came too late to be waited for.
+                answer = self._receive(_START_LIMIT)
         except OSError as error:
             return f"it ended: {error.strerror}"
         if answer is None:
@@ -117,37 +120,48 @@ def serve(root: str, descriptor: int) -> None:
     connection.set_inheritable(False)
     _prepare(Path(root))
     offspring.adopt()
+    running: set[int] = set()
+    try:
+        _answer(connection, running)
+    except ConnectionError:
+        pass  # the other end was closed while it was written to
+    finally:
+        for child in running:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        offspring.end_adopted(())
+
+
+def _answer(connection: socket.socket, running: set[int]) -> None:
+    """Start what is asked for and tell how it ended; ``running``: the one that has not."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    child: int | None = None
     while True:
         ready = select.select([connection.fileno(), woken], [], [])[0]
         if woken in ready:
             os.read(woken, 64)
-            if child is not None:
-                found, status = os.waitpid(child, os.WNOHANG)
+            for started in tuple(running):
+                found, status = os.waitpid(started, os.WNOHANG)
                 if found:
-                    child = None
+                    running.remove(started)
                     offspring.end_adopted(())
                     connection.send(json.dumps({"status": status}).encode())
         if connection.fileno() not in ready:
             continue
         data, ancillary, _, _ = connection.recvmsg(_MESSAGE, socket.CMSG_SPACE(4))
         if not data:
-            break
+            return
         outputs = array.array("i")
         for _, _, rights in ancillary:
             outputs.frombytes(rights)
         child, answer = _start(json.loads(data), outputs[0], [connection.fileno(), woken, wake])
         os.close(outputs[0])
+        if child is not None:
+            running.add(child)
         connection.send(json.dumps(answer).encode())
-    if child is not None:
-        with suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    offspring.end_adopted(())
 
 
 def _prepare(root: Path) -> None:
@@ -171,12 +185,20 @@ def _start(
     # Front doors and their cases then need not hash the same files again and again.
     libraries.remember_installed(request["argv"])
     sys.stdout.flush()
+    server, (leading, leads) = os.getpid(), os.pipe()
     pid = os.fork()
     if pid:
+        # Whoever hears of the process may end its group, so it has to have one.
+        os.close(leads)
+        os.read(leading, 1)
+        os.close(leading)
         return pid, {"pid": pid}
     code = 70
     try:
         os.setsid()
+        os.close(leads)
+        os.close(leading)
+        offspring.die_with(server, signal.SIGTERM)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(output, 1)
@@ -186,6 +208,8 @@ def _start(
         from harness.cli import main
 
         code = main(request["argv"], request["operators"], request["root"])
+    except SystemExit as error:  # argparse's, for wrong usage
+        code = error.code if isinstance(error.code, int) else code
     except BaseException:  # noqa: BLE001 - the child must not return into the server's loop
         sys.excepthook(*sys.exc_info())
     finally:

@@ -35,7 +35,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness import markers, offspring, preload
+from harness import markers, offspring, preload, streams
 
 Send = Callable[[dict[str, Any]], None]
 _NONCE_BYTES = 16
@@ -174,6 +174,7 @@ def serve_fresh() -> None:
     work, writer, nonce, parent, folder, path = pickle.loads(sys.stdin.buffer.read())
     sys.path[:] = path
     os.chdir(folder)
+    streams.mend()
     _child(work, writer, nonce, parent)
 
 

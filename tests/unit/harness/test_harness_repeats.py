@@ -402,8 +402,7 @@ def test_nothing_outlives_testall(leaving: Tree, cold: list[str], number: int) -
         said = testall.communicate(timeout=30)[0]
     assert testall.returncode == {signal.SIGINT: 130}.get(signal.Signals(number), -number), said
     assert started and all(_gone(pid) for pid in started)
-    if number != signal.SIGKILL or not cold:
-        assert all(map(_gone, left_by(leaving)))
+    assert all(map(_gone, left_by(leaving)))
     assert "counting" not in said
 
 
