@@ -32,8 +32,9 @@ def fatal(op: str, reason: str) -> None:
 
 def log_traceback(error: BaseException) -> None:
     """Print the traceback of ``error`` to the log (standard error)."""
-    traceback.print_exception(error, file=sys.stderr)
-    sys.stderr.flush()
+    if sys.stderr is not None:  # a runner may have taken it away
+        traceback.print_exception(error, file=sys.stderr)
+        sys.stderr.flush()
 
 
 @contextmanager

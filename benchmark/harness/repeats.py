@@ -9,6 +9,7 @@ buffers that were timed: then they are held to those. One that fails decides the
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import statistics
 import tempfile
@@ -68,7 +69,10 @@ def _one(
         ended = worker.call(worker.Named("harness.gate", "run", task), limit=left)
         parameters, outcome = _hear(task, ended, limit)
         if outcome["status"] not in ("PASSED", "UNVERIFIED"):
-            markers.say(log.read().decode("utf-8", "replace"), end="")
+            # Piece by piece, for it may have printed gigabytes.
+            pieces = iter(lambda: log.read(1 << 20), b"")
+            for text in codecs.iterdecode(pieces, "utf-8", "replace"):
+                markers.say(text, end="")
             if "died" in outcome:
                 # It may have died within a line.
                 markers.say("")

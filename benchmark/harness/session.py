@@ -76,7 +76,7 @@ class Session:
         self._source = source
         self._op: str = args.op
         where = f"config/{self._op}.json"
-        self._cases = sweep.select(sweep.expand(config, where), args.case, where)
+        self._cases = sweep.select(sweep.expand(config, where, args.case), args.case, where)
         self._known = known.load(root)
         self._specs = specs.overrides(args.specs)
         self._declared = providers.declared(args.library)

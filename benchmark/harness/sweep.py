@@ -6,6 +6,7 @@ import copy
 import difflib
 import itertools
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from harness.errors import TreeError
 
 # Lists under these names are one value, never a sweep.
 NEVER_SWEPT = frozenset({"device_id", "device_name", "samples", "batch_size_list"})
+# Cases of one run: hours, even of the fastest operators.
+MOST = 10_000
 
 
 def names(cases: Sequence[dict[str, Any]]) -> list[str]:
@@ -24,17 +27,29 @@ def names(cases: Sequence[dict[str, Any]]) -> list[str]:
     return [" ".join(f"{key}={case[key]}" for key in swept).replace("\n", " ") for case in cases]
 
 
-def expand(config: dict[str, Any], where: str) -> list[dict[str, Any]]:
+def expand(config: dict[str, Any], where: str, filters: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return one configuration a case, in the order of the keys, the last key fastest.
 
-    A value that a list names twice is one case, with a warning. Raises ``TreeError`` naming
-    ``where`` when a swept list is empty, for then there is no case.
+    A value that a list names twice is one case, with a warning. Cases that ``filters`` (see
+    ``select``) rule out need not be among them. Raises ``TreeError`` naming ``where`` when a swept
+    list is empty, for then there is no case, and when there would be more than ``MOST``.
     """
     swept = [k for k, v in config.items() if isinstance(v, list) and k not in NEVER_SWEPT]
     for key in swept:
         if not config[key]:
             raise TreeError(f"{where}: {key!r} is an empty list, so there is nothing to measure")
     lists = {key: _once(config[key], key, where) for key in swept}
+    wanted = _wanted(filters)
+    for key in lists.keys() & wanted.keys():
+        # Where none is left, ``select`` tells which values there are.
+        kept = [value for value in lists[key] if any(_is(value, text) for text in wanted[key])]
+        lists[key] = kept or lists[key]
+    count = math.prod(map(len, lists.values()))
+    if count > MOST:
+        raise TreeError(
+            f"{where}: {', '.join(swept)} make {count} cases, and a run has at most {MOST}; "
+            "shorten the lists, or choose with --case KEY=VALUE"
+        )
     cases = []
     for values in itertools.product(*lists.values()):
         case = copy.deepcopy(config)
@@ -52,12 +67,7 @@ def select(
     values through. Raises ``TreeError`` naming ``where`` for a filter without ``=``, for a key that
     no case has, and when no case is left.
     """
-    wanted: dict[str, list[str]] = {}
-    for text in filters:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise TreeError(f"--case {text!r}: write KEY=VALUE")
-        wanted.setdefault(key.strip(), []).append(value.strip())
+    wanted = _wanted(filters)
     for key in wanted:
         if key not in cases[0] or key in NOT_PARAMETERS:
             raise TreeError(f"{where}: --case {key}: no such parameter{_near(key, cases)}")
@@ -73,6 +83,17 @@ def select(
         )
         raise TreeError(f"{where}: no case is {' '.join(map(str.strip, filters))}: {there}")
     return left
+
+
+def _wanted(filters: Sequence[str]) -> dict[str, list[str]]:
+    """The texts that filters want, by key; raises ``TreeError`` for one without ``=``."""
+    wanted: dict[str, list[str]] = {}
+    for text in filters:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise TreeError(f"--case {text!r}: write KEY=VALUE")
+        wanted.setdefault(key.strip(), []).append(value.strip())
+    return wanted
 
 
 def _is(value: Any, text: str) -> bool:

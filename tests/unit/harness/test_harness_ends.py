@@ -31,6 +31,7 @@ class Some_runner(OpBenchmarkBase):
     def run_verification(self, dev_id):
         (Path(self.config.get("folder")) / str(os.getpid())).touch()
         print("said by the runner")
+        exec(self.config.get("do", ""))
         time.sleep(self.config.get("hang", 0))
         x = torch.randn(10)
         return self.check_diff(torch.relu(x), torch.relu(x.clone()))
@@ -53,11 +54,13 @@ def processes(tree: Tree) -> list[int]:
 
 
 def gone(pid: int) -> bool:
-    deadline = time.monotonic() + 10
+    """Whether a process ends soon; one that nobody has waited for yet has ended."""
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (FileNotFoundError, ProcessLookupError):
             return True
         time.sleep(0.02)
     return False
@@ -266,3 +269,10 @@ def test_records_that_are_none_are_refused(tmp_path: Path, line: str) -> None:
     own.write_text(line + "\n")
     with pytest.raises(testjob.ForeignFileError, match=r"own\.jsonl:1: the operator wrote"):
         testjob.keep(own, tmp_path / "all.jsonl")
+
+
+def test_an_error_is_told_by_a_runner_that_took_the_streams_away(tree: Tree) -> None:
+    do = "import sys; sys.stdout = sys.stderr = None; raise RuntimeError('told')"
+    tree.run("--op", "some", "--records", "r.jsonl", "--set", f"do={do}")
+    (found,) = records_of(tree.root / "r.jsonl")
+    assert (found["status"], found["error"]["message"]) == ("ERROR", "told")

@@ -83,3 +83,33 @@ def test_filters_that_keep_nothing_say_what_there_is(filters: list[str], words: 
 def test_nothing_is_swept() -> None:
     with pytest.raises(TreeError, match="no such parameter; nothing is swept there"):
         sweep.select([{"rows": 8}], ["zzz=8"], "c")
+
+
+WIDE = {name: list(range(100)) for name in "abcd"}
+
+
+@pytest.mark.parametrize(
+    ("filters", "count"),
+    [
+        (["a=1", "b=2", "c=3", "d=4"], 1),
+        (["a=1", "b=2", "b=5", "c=3"], 200),
+        (["a=1", "b=2"], 10_000),
+    ],
+)
+def test_a_wide_sweep_is_narrowed_before_it_is_laid_out(filters: list[str], count: int) -> None:
+    cases = sweep.expand(WIDE, "config/op.json", filters)
+    assert len(cases) == count == len(sweep.select(cases, filters, "config/op.json"))
+
+
+@pytest.mark.parametrize("filters", [[], ["a=1"], ["a=1000", "b=1"]])
+def test_a_sweep_that_nobody_can_measure_is_refused(filters: list[str]) -> None:
+    with pytest.raises(TreeError, match=r"config/op\.json: a, b, c, d make \d+ cases, and"):
+        sweep.expand(WIDE, "config/op.json", filters)
+
+
+def test_a_filter_that_fits_nothing_is_told_by_select() -> None:
+    filters = ["rows=12345"]
+    config = {"rows": [1, 2], "b": [3, 4]}
+    cases = sweep.expand(config, "config/op.json", filters)
+    with pytest.raises(TreeError, match="no case is rows=12345: rows is 1, 2"):
+        sweep.select(cases, filters, "config/op.json")
