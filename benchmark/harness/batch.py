@@ -190,13 +190,15 @@ class _Run:
             threading.Thread(target=self._lane, args=(waiting, len(chosen), gpu, len(gpus) > 1))
             for gpu in gpus
         ]
-        for lane in lanes:
-            lane.start()
         try:
+            for lane in lanes:
+                lane.start()
             for lane in lanes:
                 lane.join()
         except BaseException:
             self._stop()
+            for lane in filter(threading.Thread.is_alive, lanes):
+                lane.join()
             raise
         for op in chosen:
             if op not in self.results:
@@ -285,16 +287,14 @@ class _Run:
         if spoilt is not None:
             return testjob.Result("ERROR", str(spoilt), spoilt.code, text), False
         if code is None:
-            limit = self._args.op_timeout
-            note, timeout = f"killed after {limit:g} s", EXIT_CODES["TIMEOUT"]
-            return testjob.Result("TIMEOUT", note, timeout, text, tuple(kept)), True
+            note = f"killed after {self._args.op_timeout:g} s"
+            return testjob.Result("TIMEOUT", note, EXIT_CODES["TIMEOUT"], text, tuple(kept)), True
         return testjob.judge(code, kept, text, strict="--strict" in self._passed_on), True
 
     def compared(self) -> list[report.Entry]:
         """All records with the rows they are held against; an operator without any is not lost."""
         records: list[dict[str, Any]] = []
-        for op in sorted(self.results):
-            result = self.results[op]
+        for op, result in sorted(self.results.items()):
             left = [report.stand_in(op, result.status, result.note)]
             told = any(record["status"] == result.status for record in result.records)
             records += [*result.records, *([] if told else left)]

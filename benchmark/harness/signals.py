@@ -1,4 +1,7 @@
-"""SIGTERM and SIGHUP unwind the stack, so that what was begun is ended; then they kill as usual."""
+"""SIGTERM and SIGHUP unwind the stack, so that what was begun is ended; then they kill as usual.
+
+So does Ctrl-C; pressed again, it does not break off what is being ended.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def unwinding() -> Iterator[None]:
     """Within the block a signal raises through it; this process dies of it afterwards.
 
     A signal that is ignored (nohup) stays ignored. Only in the main thread, elsewhere the block
-    simply runs. Blocks may be nested.
+    simply runs. SIGINT raises ``KeyboardInterrupt``, once. Blocks may be nested.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -34,14 +37,20 @@ def unwinding() -> Iterator[None]:
         # Once is enough: what is being cleaned up must not be broken off.
         for each in former:
             signal.signal(each, signal.SIG_IGN)
-        raise _Terminated(number)
+        raise KeyboardInterrupt if number == signal.SIGINT else _Terminated(number)
 
     former = {n: signal.getsignal(n) for n in _NUMBERS}
     former = {n: handler for n, handler in former.items() if handler is not signal.SIG_IGN}
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        former[signal.SIGINT] = signal.default_int_handler
     for number in former:
         signal.signal(number, terminate)
     try:
         yield
+    except KeyboardInterrupt:
+        # This process is about to end; what is left of it shall not be broken off either.
+        former.pop(signal.SIGINT, None)
+        raise
     except _Terminated as error:
         for number, handler in former.items():
             signal.signal(number, handler)

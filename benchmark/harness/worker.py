@@ -184,6 +184,8 @@ def _child(work: Callable[[Send], None], writer: int, nonce: bytes, parent: int)
         writer = _out_of_the_way(writer)
         offspring.die_with(parent)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
         def send(message: dict[str, Any]) -> None:
             text = json.dumps(message, default=str).encode()

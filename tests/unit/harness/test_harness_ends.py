@@ -168,6 +168,27 @@ def test_testall_ends_at_once_while_torch_is_imported(
     assert "Traceback" not in said and all(map(gone, processes(tree)))
 
 
+@pytest.mark.parametrize("cold", [[], ["--cold"]])
+def test_ctrl_c_pressed_again_breaks_nothing_off(tree: Tree, cold: list[str]) -> None:
+    command = [sys.executable, "testall.py", "--csv", "t.csv", "--ops", "some", *cold]
+    with subprocess.Popen(
+        [*command, "--set", "hang=60"],
+        cwd=tree.root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as testall:
+        deadline = time.monotonic() + 60
+        while not processes(tree) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        while testall.poll() is None and time.monotonic() < deadline:
+            testall.send_signal(signal.SIGINT)
+            time.sleep(0.01)
+        said = testall.communicate(timeout=30)[0]
+    assert testall.returncode == 130 and "Traceback" not in said, said
+    assert processes(tree) and all(map(gone, processes(tree)))
+
+
 def test_an_end_that_comes_too_late_is_not_the_next_start(tmp_path: Path) -> None:
     server = warm.Server.__new__(warm.Server)
     server._root = tmp_path
