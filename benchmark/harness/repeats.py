@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
+import operator
 import statistics
 import tempfile
 import time
@@ -178,7 +179,7 @@ def _timer(timers: Sequence[Timer | None]) -> Timer | None:
 
     samples, means = column("samples"), column("mean")
     weighted = len(samples) == len(means) == len(known) and sum(samples) > 0
-    mean = sum(map(_product, samples, means)) / sum(samples) if weighted else _median(means)
+    mean = sum(map(operator.mul, samples, means)) / sum(samples) if weighted else _median(means)
     return Timer(
         mean=mean,
         median=_median(column("median")),
@@ -189,7 +190,3 @@ def _timer(timers: Sequence[Timer | None]) -> Timer | None:
         noise=_median(column("noise")),
         samples=sum(samples) if samples else None,
     )
-
-
-def _product(left: float, right: float) -> float:
-    return left * right

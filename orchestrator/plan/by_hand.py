@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Target
-from orchestrator.plan.jobs import PlannedJob
+from orchestrator.plan.jobs import PlannedJob, environment_steps
 from orchestrator.suites import mcoplib
 from orchestrator.transport.endpoint import Endpoint
 from orchestrator.transport.quote import quote
@@ -74,14 +74,7 @@ def _place(spec: dict[str, Any], target: Target) -> list[str]:
     else:
         tail = shlex.quote(f"/trees/{spec['tree']}/{spec['subfolder']}")
         steps = [f"cd {_store(spec['store'], target)}{tail}"]
-    if spec["env_script"]:
-        steps.append(f"source {shlex.quote(spec['env_script'])}")
-    if spec["path"]:
-        steps.append(f'export PATH="$PATH":{shlex.quote(":".join(spec["path"]))}')
-    if spec["ld_library_path"]:
-        added = shlex.quote(":".join(spec["ld_library_path"]))
-        steps.append(f'export LD_LIBRARY_PATH="${{LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}}"{added}')
-    return steps
+    return [*steps, *environment_steps(spec)]
 
 
 def _store(store: str | None, target: Target) -> str:

@@ -93,14 +93,7 @@ def plan_run(
 def command_line(job: PlannedJob) -> str:
     """The command as a person would type it in the target, for ``--dry-run`` and logs."""
     spec = job.spec
-    steps = [f"cd {_where(spec)}"]
-    if spec["env_script"]:
-        steps.append(f"source {shlex.quote(spec['env_script'])}")
-    if spec["path"]:
-        steps.append(f'export PATH="$PATH":{shlex.quote(":".join(spec["path"]))}')
-    if spec["ld_library_path"]:
-        added = shlex.quote(":".join(spec["ld_library_path"]))
-        steps.append(f'export LD_LIBRARY_PATH="${{LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}}"{added}')
+    steps = [f"cd {_where(spec)}", *environment_steps(spec)]
     variables = [shlex.quote(f"{name}={value}") for name, value in sorted(spec["env"].items())]
     words = [
         shlex.quote(word.replace(mcoplib.JOB, f"<store>/jobs/{job.job}")) for word in spec["argv"]
@@ -112,6 +105,19 @@ def command_line(job: PlannedJob) -> str:
     if spec.get("overlay"):
         note = f"  # in a private copy with {spec['overlay']['path']}: {spec['overlay']['values']}"
     return " && ".join([*steps, run]) + note
+
+
+def environment_steps(spec: dict[str, Any]) -> list[str]:
+    """What bash does of ``spec`` before its command: the env script, then the search paths."""
+    steps = []
+    if spec["env_script"]:
+        steps.append(f"source {shlex.quote(spec['env_script'])}")
+    if spec["path"]:
+        steps.append(f'export PATH="$PATH":{shlex.quote(":".join(spec["path"]))}')
+    if spec["ld_library_path"]:
+        added = shlex.quote(":".join(spec["ld_library_path"]))
+        steps.append(f'export LD_LIBRARY_PATH="${{LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}}"{added}')
+    return steps
 
 
 def _where(spec: dict[str, Any]) -> str:
