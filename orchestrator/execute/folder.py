@@ -136,6 +136,26 @@ class RunFolder:
                 hint="was the run cut off before it started?",
             ) from None
 
+    def planned(self, *needed: str) -> list[dict[str, Any]]:
+        """The jobs of the run's plan, each with ``target``, ``op`` and what is ``needed``.
+
+        Raises ``UsageError`` when the plan cannot be read or is none.
+        """
+        plan = self.read_json("plan.json")
+        try:
+            jobs = [dict(job) for job in plan["jobs"]]
+            for job in jobs:
+                job["target"], job["op"] = str(job["target"]), str(job["op"])
+            if any(key not in job for job in jobs for key in needed):
+                raise KeyError(needed)
+        except (KeyError, TypeError, ValueError):
+            raise UsageError(
+                "the plan of the run is damaged",
+                where=str(self.path / "plan.json"),
+                hint="what its jobs printed and measured lies in logs/ and records/ beside it",
+            ) from None
+        return jobs
+
     def write_checkout(self, target: str, found: Mapping[str, Any]) -> None:
         """Keep what an established checkout had: its rows mean nothing without."""
         if found:

@@ -18,26 +18,19 @@ from orchestrator.workflows.fleet import endpoint_of
 def repro(context: Context, run: str | None, ops: Sequence[str]) -> ExitCode:
     """Tell, for each job of ``run`` that is of ``ops`` and on the context's targets, its line."""
     folder = RunFolder.open(context.runs, run)
-    plan = folder.read_json("plan.json")
+    planned = folder.planned("job", "spec", "attempt")
     known = {target.name: target for target in context.targets}
-    try:
-        jobs = [
-            PlannedJob(known[job["target"]], job["op"], job["job"], job["spec"], job["attempt"])
-            for job in plan["jobs"]
-            if job["target"] in known and (not ops or job["op"] in ops)
-        ]
-        had = sorted({str(job["op"]) for job in plan["jobs"]})
-    except (KeyError, TypeError):
-        raise UsageError(
-            "the plan of the run is damaged",
-            where=str(folder.path / "plan.json"),
-            hint="take another run; `mxfleet runs` lists them",
-        ) from None
+    jobs = [
+        PlannedJob(known[job["target"]], job["op"], job["job"], job["spec"], job["attempt"])
+        for job in planned
+        if job["target"] in known and (not ops or job["op"] in ops)
+    ]
     if not jobs:
+        had = ", ".join(sorted({job["op"] for job in planned}))
         raise UsageError(
             "the run has no such job",
             where=str(folder.path),
-            hint=f"it had {', '.join(had)}; is its target still in the inventory?",
+            hint=f"it had {had}; is its target still in the inventory?",
         )
     for job in jobs:
         line = reproduce(job, endpoint_of(job.target.host))

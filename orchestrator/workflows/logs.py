@@ -79,15 +79,7 @@ def logs(
 def _wanted(
     folder: RunFolder, ops: Sequence[str], targets: Sequence[str] | None
 ) -> list[tuple[str, str]]:
-    plan = folder.read_json("plan.json")
-    try:
-        jobs = [(str(job["target"]), str(job["op"])) for job in plan["jobs"]]
-    except (KeyError, TypeError):
-        raise UsageError(
-            "the plan of the run is damaged",
-            where=str(folder.path / "plan.json"),
-            hint="its logs lie in the folder logs/ beside it",
-        ) from None
+    jobs = [(job["target"], job["op"]) for job in folder.planned()]
     had = {op for _, op in jobs}
     missing = [op for op in ops if op not in had]
     if missing:

@@ -36,13 +36,11 @@ def line_of(folder: RunFolder) -> RunLine:
     state = "running" if held else "unfinished"
     known: dict[str, Any] = {}
     try:
-        plan = folder.read_json("plan.json")
-        known["ops"] = tuple(dict.fromkeys(str(job["op"]) for job in plan["jobs"]))
-        known["targets"] = tuple(dict.fromkeys(str(job["target"]) for job in plan["jobs"]))
+        jobs = folder.planned()
+        known["ops"] = tuple(dict.fromkeys(job["op"] for job in jobs))
+        known["targets"] = tuple(dict.fromkeys(job["target"] for job in jobs))
     except UsageError as error:
         known["message"] = error.message
-    except (KeyError, TypeError):
-        known["message"] = "the plan of the run is damaged"
     summary = _summary(folder)
     if summary is not None and not held:
         state = "ended"
