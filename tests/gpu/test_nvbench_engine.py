@@ -170,7 +170,8 @@ ZOO_SAYS = {
 
 def test_device_and_timers_of_own_operators(gpu_tree: Tree, tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
-    ran = gpu_tree.run("--csv", str(table), *QUICK, script="testall.py")
+    own = ("--ops", ",".join(OWN))
+    ran = gpu_tree.run("--csv", str(table), *own, *QUICK, script="testall.py")
     assert ran.code == 0, ran
     records = {r["op"]: r for r in records_of(tmp_path / "t.records.jsonl")}
     assert sorted(records) == OWN
