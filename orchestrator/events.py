@@ -71,6 +71,22 @@ class Planned(Event):
 
 
 @dataclass(frozen=True)
+class RunStarted(Event):
+    """A run begins: ``ops`` on ``targets``, ``jobs`` in all; ``spread`` as for ``testall``.
+
+    With ``replicate`` every operator runs on every target, with ``shard`` each on one of them.
+    """
+
+    kind: ClassVar[str] = "run_started"
+    command: str
+    run: str
+    ops: tuple[str, ...]
+    targets: tuple[str, ...]
+    jobs: int
+    spread: str = "replicate"
+
+
+@dataclass(frozen=True)
 class JobStarted(Event):
     """A command was started on a target."""
 
@@ -161,6 +177,51 @@ class Row(Event):
     library: dict[str, Any] | None = None
     known_failure: dict[str, Any] | None = None
     message: str | None = None
+
+
+@dataclass(frozen=True)
+class MatrixLine(Event):
+    """One line of the matrix operators × hosts: a case, or an operator's cases, on one model.
+
+    ``seconds`` are the headline times by target; ``statuses`` what became of those that have none,
+    or of the worst of some of their cases.
+    ``case`` is None where ``cases`` > 1 are taken together by their geometric mean; a target that
+    lacks some of them is held against the others in those it has. ``spread`` is the deviation to
+    expect of one target, relative: 1.4826 × the median absolute deviation. ``model`` is None for
+    targets of which nothing says what device they have.
+    """
+
+    kind: ClassVar[str] = "matrix"
+    op: str
+    model: str | None
+    timer: str | None = None  # "cold_gpu" or "cpu"; None where nothing was timed
+    case: str | None = None
+    cases: int = 1
+    median: float | None = None
+    spread: float | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    statuses: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outlier(Event):
+    """A target that is not as fast, or slow, as the others of its model.
+
+    ``deviation`` from the ``median`` of ``targets`` targets is relative, more than 0 is slower;
+    ``limit`` is what it exceeds. ``case`` is None where it is the mean over an operator's cases.
+    """
+
+    kind: ClassVar[str] = "outlier"
+    op: str
+    case: str | None
+    target: str
+    model: str
+    seconds: float
+    median: float
+    deviation: float
+    limit: float
+    targets: int
+    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
