@@ -63,6 +63,7 @@ class Target:
     container: str | None = None
     workdir: str | None = None  # benchmark/ of an established checkout, absolute, in the container
     store: str | None = None  # where trees and jobs lie; None: the agent's default
+    lock_folder: str | None = None  # locks on the host's devices; None: the agent's default
     env_script: str | None = None  # relative to the workdir or the tree's benchmark/; None: none
     python: str = "python3"
     env: Mapping[str, str] = field(default_factory=dict)

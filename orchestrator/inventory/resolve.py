@@ -149,6 +149,7 @@ def _target(name: str, host: Host, container: str, settings: Layer) -> Target:
         key: settings[key]
         for key in (
             "store",
+            "lock_folder",
             "python",
             "env",
             "path",

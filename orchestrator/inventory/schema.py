@@ -134,6 +134,11 @@ class TargetSettings(Strict):
     """Absolute folder on the target for trees and jobs; left out: below the login's home, or
     /tmp where that is not writable."""
 
+    lock_folder: Folder = ""
+    """Absolute folder on the host for the locks on its devices, shared by all its users (default
+    /tmp/mxfleet-locks). On a host without Python the container locks there: then it has to be
+    mounted in the container under the same path."""
+
     env_script: Word = ""
     """Script sourced before every job, relative to the benchmark/ folder that the job runs in;
     `none`: no script. Default: ../env/env.sh of a pushed tree, ../env.sh with a `workdir`."""

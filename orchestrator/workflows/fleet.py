@@ -9,7 +9,7 @@ from concurrent.futures import Future, wait
 from functools import partial
 from types import TracebackType
 
-from orchestrator.errors import InterruptedRun, MxfleetError, OwnFault
+from orchestrator.errors import InterruptedRun, MxfleetError, OwnFault, UnusableError
 from orchestrator.inventory.model import Host, Target
 from orchestrator.transport.base import Connection
 from orchestrator.transport.connect import connect
@@ -47,6 +47,7 @@ class Fleet:
         self._connections: dict[str, Connection] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._sessions: dict[str, AgentSession] = {}
+        self._hosts: dict[str, AgentSession | UnusableError] = {}
         self._lock = threading.Lock()
 
     def __enter__(self) -> Fleet:
@@ -101,6 +102,31 @@ class Fleet:
             self._sessions[target.name] = session
         return session
 
+    def host_session(self, target: Target) -> AgentSession:
+        """An agent on the target's host itself, outside its containers. Raises what prevents it."""
+        host = target.host
+        with self._lock:
+            lock = self._locks.setdefault(f"{host.name} itself", threading.Lock())
+        with lock:
+            found = self._hosts.get(host.name)
+            if isinstance(found, UnusableError):
+                raise found
+            if found is None:
+                try:
+                    found = AgentSession.start(
+                        self.connection(target),
+                        name=host.name,
+                        pythons=[*([sys.executable] * (host.transport == "local")), *host.python],
+                        in_container=False,
+                        dead_link=target.timeouts.dead_link,
+                        start_timeout=max(host.connect_timeout, 20.0),
+                    )
+                except UnusableError as error:
+                    self._hosts[host.name] = error  # asked for with every job
+                    raise
+                self._hosts[host.name] = found
+            return found
+
     def sessions(self) -> Mapping[str, AgentSession]:
         """The agents that were started so far, by target."""
         with self._lock:
@@ -110,6 +136,9 @@ class Fleet:
         """End all agents (and with them what still runs there), then the connections."""
         for session in self.sessions().values():
             session.close()
+        for found in self._hosts.values():
+            if isinstance(found, AgentSession):
+                found.close()
         for connection in list(self._connections.values()):
             connection.close()
 

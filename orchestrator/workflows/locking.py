@@ -1,0 +1,227 @@
+"""Device locks, the controller's side: ask a host's agent for a lane, and say how its job ended.
+
+The lock is held by the agent on the host itself, outside all containers, so that everybody who
+uses the host's devices queues for the same one, and so that it outlives this process until the
+job is proven dead.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from orchestrator.errors import MxfleetError, UnusableError
+from orchestrator.events import Note, Sink
+from orchestrator.inventory.model import Target
+from orchestrator.plan.lanes import Lane
+from orchestrator.transport.session import AgentSession, Request
+from orchestrator.workflows.fleet import Fleet
+
+WAIT_SECONDS = 3600.0  # for a lock, unless told otherwise
+PROOF_SECONDS = 12.0  # for the agent's word at the end, when it has to prove a death itself
+
+
+class Held:
+    """A lane that is ours until the ``with`` block ends.
+
+    ``locked`` is False where nobody could lock: then the results are UNLOCKED. ``lost`` is set when
+    the lock's link breaks: the agent keeps the lock, but nobody here can tell it any more, so the
+    job has to be stopped, or left to be attached to.
+    """
+
+    def __init__(self, locked: bool, request: Request | None = None, name: str = "") -> None:
+        self.locked = locked
+        self.lost = threading.Event()
+        self.ended: dict[str, Any] | None = None  # the agent's last word on the lock
+        self._request = request
+        self._done = threading.Event()
+        self._settled: dict[str, Any] = {"proven": False, "unkillable": []}
+        self._calls: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+        if request is None:
+            self._done.set()
+        else:
+            threading.Thread(
+                target=self._listen, args=(request,), name=f"mxfleet-lock-{name}", daemon=True
+            ).start()
+
+    def settle(self, proven: bool, unkillable: Sequence[Any] = ()) -> None:
+        """Say, before the block ends, that the job is proven dead, or what of it cannot be killed.
+
+        Without it the agent finds out itself. ``unkillable`` are the agent's processes (``pid``).
+        """
+        self._settled = {"proven": proven, "unkillable": list(unkillable)}
+
+    def when_lost(self, call: Callable[[], None]) -> None:
+        """Call once, from another thread, when the lock's link is lost; at once if it is."""
+        with self._lock:
+            if not self.lost.is_set():
+                self._calls.append(call)
+                return
+        call()
+
+    def release(self) -> None:
+        """Give the lock up with what ``settle`` said; wait for the agent's word, within limits."""
+        request, self._request = self._request, None
+        if request is None:
+            return
+        with suppress(MxfleetError):
+            request.send(json.dumps(self._settled).encode())
+            request.end()
+            self._done.wait(PROOF_SECONDS)
+        request.drop()
+
+    def _listen(self, request: Request) -> None:
+        try:
+            self.ended = request.result()
+        except MxfleetError:
+            with self._lock:
+                gone = self._request is not None  # else we let go of it ourselves
+                if gone:
+                    self.lost.set()
+                calls = self._calls if gone else []
+            for call in calls:
+                call()
+        finally:
+            self._done.set()
+
+
+class Locks:
+    """Locks for one run.
+
+    ``hold`` are the seconds that a job may go on after its link is lost, for somebody to attach to
+    it: that long its lock is kept before the agent ends what is left of it.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        sink: Sink,
+        run: str,
+        *,
+        hold: float = 30.0,
+        wait_limit: float = WAIT_SECONDS,
+    ) -> None:
+        self._fleet = fleet
+        self._sink = sink
+        self._run = run
+        self._hold = hold
+        self._wait_limit = wait_limit
+        self._who = _who()
+        self._told: set[str] = set()  # hosts that cannot lock
+
+    @contextmanager
+    def held(self, target: Target, session: AgentSession, lane: Lane, job: str) -> Iterator[Held]:
+        """Hold ``lane`` of ``target`` for ``job``; ``session`` is the target's own agent.
+
+        Waits as long as others hold it, and tells who. Raises ``UnusableError`` when that takes too
+        long, or what is left of somebody's job on the device cannot be killed; ``LinkLostError``
+        when the link breaks meanwhile.
+        """
+        agent, settings = self._agent(target, session)
+        if agent is None:
+            yield Held(locked=False)
+            return
+        with agent.request(
+            "lock",
+            devices=list(lane.locks),
+            job=job,
+            run=self._run,
+            who=self._who,
+            hold=self._hold,
+            wait_limit=self._wait_limit,
+            folder=target.lock_folder,
+            **settings,
+        ) as request:
+            try:
+                self._wait(target, lane, request)
+            except BaseException:
+                with suppress(MxfleetError):
+                    request.end()  # we no longer wait for it
+                raise
+            held = Held(True, request, f"{target.name}-{lane.name}")
+            try:
+                yield held
+            finally:
+                held.release()
+                self._tell_left(target, lane, held)
+
+    def _agent(
+        self, target: Target, session: AgentSession
+    ) -> tuple[AgentSession | None, Mapping[str, Any]]:
+        """Who locks for ``target``, and what it has to know of the container."""
+        if target.container is None:
+            return session, {}
+        inside = {"container": target.container, "docker_command": list(target.docker_command)}
+        try:
+            return self._fleet.host_session(target), inside
+        except UnusableError as error:
+            if target.lock_folder is not None:
+                return session, {"mounted": True}
+            if target.host.name not in self._told:
+                self._told.add(target.host.name)
+                self._sink(
+                    Note(
+                        f"its devices cannot be locked, results are UNLOCKED: {error.message}; "
+                        "install python3 on the host, or set `lock_folder` to a folder of the "
+                        "host that is mounted in the container",
+                        target=target.name,
+                        level="warning",
+                    )
+                )
+            return None, {}
+
+    def _wait(self, target: Target, lane: Lane, request: Request) -> None:
+        told: object = None
+        for item in request:
+            if not isinstance(item, dict):
+                continue
+            if item.get("type") == "held":
+                return
+            if item.get("type") == "waiting":
+                holder = item.get("holder") or {}
+                current = (item.get("device"), holder.get("job"), item.get("proving"))
+                if current != told:
+                    told = current
+                    self._sink(Note(_waiting(item), target=target.name))
+        raise UnusableError(f"lane {lane.name} was given up before it was held", where=target.name)
+
+    def _tell_left(self, target: Target, lane: Lane, held: Held) -> None:
+        left = (held.ended or {}).get("left") or ()
+        if left:
+            pids = ", ".join(str(process.get("pid")) for process in left)
+            text = (
+                f"UNKILLABLE: process {pids} on the host; {lane.name} is left alone until it ends"
+            )
+            self._sink(Note(text, target=target.name, level="warning"))
+
+
+def _who() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without an entry
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def holder_text(holder: Mapping[str, Any], now: float | None = None) -> str:
+    """Who holds a lock, for people; ``now`` is the host's clock."""
+    if not holder:
+        return "somebody who left no note"
+    since = holder.get("since")
+    age = f", for {max(0.0, now - since):.0f} s" if since is not None and now is not None else ""
+    where = f" in {holder['container']}" if holder.get("container") else ""
+    return f"{holder.get('who')} (run {holder.get('run')}, job {holder.get('job')}{where}{age})"
+
+
+def _waiting(item: Mapping[str, Any]) -> str:
+    who = holder_text(item.get("holder") or {}, item.get("clock"))
+    if item.get("proving"):
+        return f"waiting for {item['device']}: the agent of {who} died; is its job dead as well?"
+    return f"waiting for {item['device']}, held by {who}"
