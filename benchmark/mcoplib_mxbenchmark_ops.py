@@ -73,12 +73,18 @@ def too_old():
 
 
 def main():
-    """Measure or list; returns the exit code."""
+    """Measure or list, or serve both to others; returns the exit code."""
     if too_old():
         return 3
+    root = str(Path(__file__).resolve().parent)
+    if sys.argv[1:2] == ["--serve"] and len(sys.argv) == 3:
+        from harness.warm import serve
+
+        serve(root, int(sys.argv[2]), SUPPORTED_OPERATORS)
+        return 0
     from harness.cli import main as run
 
-    return run(sys.argv[1:], SUPPORTED_OPERATORS, str(Path(__file__).resolve().parent))
+    return run(sys.argv[1:], SUPPORTED_OPERATORS, root)
 
 
 if __name__ == "__main__":

@@ -131,11 +131,11 @@ def _run(
     left_out = frozenset(ignored if args.ops is None else ())
     if args.dry_run:
         for op in chosen:
-            start = [sys.executable, str(root / testjob.FRONT_DOOR)]
+            start = [sys.executable, str(root / warm.FRONT_DOOR)]
             argv = [*start, *_argv(op, args.mode, table), *passed_on]
             print(f"{op} is left out" if op in left_out else shlex.join(argv))
         return 0
-    run = _Run(args, passed_on, operators, root, table, left_out)
+    run = _Run(args, passed_on, root, table, left_out)
     began = time.monotonic()
     run.all(chosen, gpus)
     if args.output is not None:
@@ -163,14 +163,12 @@ class _Run:
         self,
         args: argparse.Namespace,
         passed_on: Sequence[str],
-        operators: Sequence[str],
         root: Path,
         table: Path,
         left_out: frozenset[str],
     ) -> None:
         self._args = args
         self._passed_on = passed_on
-        self._operators = operators
         self._root = root
         self._table = table
         self._records = record.default_path(table)
@@ -269,7 +267,7 @@ class _Run:
         """What became of an operator, and whether its records are with the others."""
         output, own = folder / "output", folder / "records.jsonl"
         with output.open("wb") as log:
-            job = testjob.Job(self._root, [*argv, "--records", str(own)], self._operators, server)
+            job = testjob.Job(self._root, [*argv, "--records", str(own)], server)
             self._jobs.add(job)
             if self._stopped:
                 job.kill()

@@ -45,6 +45,16 @@ def children() -> set[int]:
     return found
 
 
+def living() -> set[int]:
+    """The children of this process that have not ended."""
+    found = set()
+    for pid in children():
+        with suppress(OSError):
+            state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+            found.update({pid} if state != b"Z" else ())
+    return found
+
+
 def end_adopted(own: Collection[int]) -> None:
     """Kill every child that is not in ``own``, and what falls to this process thereby."""
     deadline = time.monotonic() + _LIMIT

@@ -19,7 +19,6 @@ from harness.cli import PARENT
 from harness.errors import ForeignFileError
 from harness.session import EXIT_CODES, UNDECIDED, exit_code
 
-FRONT_DOOR = "mcoplib_mxbenchmark_ops.py"
 GRACE = 5.0
 # Lines of an operator's output shown when it did not succeed, and characters of each.
 TAIL, WIDTH = 20, 500
@@ -59,12 +58,9 @@ class Result:
 class Job:
     """One operator's front door: forked by a warm server, else in a fresh Python."""
 
-    def __init__(
-        self, root: Path, argv: Sequence[str], operators: Sequence[str], server: warm.Server | None
-    ) -> None:
+    def __init__(self, root: Path, argv: Sequence[str], server: warm.Server | None) -> None:
         self._root = root
         self._argv = argv
-        self._operators = operators
         self._server = server
         self._process: subprocess.Popen[bytes] | None = None
         self._killed = False
@@ -73,7 +69,7 @@ class Job:
     def run(self, output: int, limit: float) -> int | None:
         """The exit code, negative for a signal; None when it was killed after ``limit`` s."""
         if self._server is not None:
-            started = self._server.start(self._argv, self._operators, output)
+            started = self._server.start(self._argv, output)
             if isinstance(started, int):
                 return self._forked(started, limit)
             os.write(output, f"warning: not forked from the warm process: {started}\n".encode())
@@ -107,7 +103,7 @@ class Job:
             if self._killed:
                 return -signal.SIGTERM
             self._process = process = subprocess.Popen(
-                [sys.executable, "-u", str(self._root / FRONT_DOOR), *self._argv],
+                [sys.executable, "-u", str(self._root / warm.FRONT_DOOR), *self._argv],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

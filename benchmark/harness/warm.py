@@ -1,14 +1,16 @@
 """A warm server: forks front doors from a process that imported torch once.
 
-``testall`` starts one for each GPU it uses. An operator then costs no import; it still has a
-process group of its own, whose front door in turn forks every case. The server never touches a
-GPU and refuses to fork when it is no longer fit for it (see ``preload``): the operator then gets a
-fresh Python.
+``testall`` starts one for each GPU it uses, and so does mxfleet for the jobs of a tree. An operator
+then costs no import; it still has a process group of its own, whose front door in turn forks every
+case. The server never touches a GPU and refuses to fork when it is no longer fit for it (see
+``preload``): the operator then gets a fresh Python.
 
-Protocol over a Unix socket, one JSON object a message: the client sends ``{"argv", "operators",
-"root"}`` with the descriptor that takes the output; the server answers ``{"pid"}`` or
-``{"refused"}``, and ``{"status"}`` (as of ``waitpid``) when that process has ended. When the client
-goes away, the server ends with all that it started.
+A server is the tree's front door with ``--serve FD``. Protocol over that Unix socket, one JSON
+object a message: the client sends ``{"argv"}`` with the descriptors that take the output and the
+errors (one: both), and in ``"env"`` variables for this front door alone; the server answers
+``{"pid"}`` or ``{"refused"}``, and ``{"status", "left"}`` when that process has ended: as of
+``waitpid``, and how many processes it left behind, which are ended by then. When the client goes
+away, the server ends with all that it started; at SIGTERM it starts no more and ends with the last.
 """
 
 from __future__ import annotations
@@ -31,30 +33,29 @@ from harness import libraries, offspring, preload
 
 _MESSAGE = 1 << 20
 _START_LIMIT = 300.0
+FRONT_DOOR = "mcoplib_mxbenchmark_ops.py"
 
 
 class Server:
     """The client's side: a server process and the operator that runs in it, one at a time."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-u", "-c", _SCRIPT, str(root), str(theirs.fileno())],
+                [sys.executable, "-u", str(root / FRONT_DOOR), "--serve", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
         self._socket = ours
 
-    def start(self, argv: Sequence[str], operators: Sequence[str], output: int) -> int | str:
+    def start(self, argv: Sequence[str], output: int) -> int | str:
         """Start a front door that writes to descriptor ``output``; its pid, or why it did not."""
-        request = {"argv": list(argv), "operators": list(operators), "root": str(self._root)}
         try:
             fds = array.array("i", [output]).tobytes()
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)]
-            self._socket.sendmsg([json.dumps(request).encode()], rights)
+            self._socket.sendmsg([json.dumps({"argv": list(argv)}).encode()], rights)
             # The first answer waits for torch's import.
             answer = self._receive(_START_LIMIT)
             while answer is not None and "status" in answer:
@@ -107,14 +108,7 @@ class Server:
         self._socket.close()
 
 
-# The tree comes first on the path, as it does for the script that is the front door.
-_SCRIPT = (
-    "import sys; sys.path[0] = sys.argv[1]; "
-    "from harness.warm import serve; serve(sys.argv[1], int(sys.argv[2]))"
-)
-
-
-def serve(root: str, descriptor: int) -> None:
+def serve(root: str, descriptor: int, operators: Sequence[str]) -> None:
     """Serve front doors of the tree ``root`` until the other end of the socket is closed."""
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
@@ -122,7 +116,7 @@ def serve(root: str, descriptor: int) -> None:
     offspring.adopt()
     running: set[int] = set()
     try:
-        _answer(connection, running)
+        _answer(connection, root, operators, running)
     except ConnectionError:
         pass  # the other end was closed while it was written to
     finally:
@@ -133,35 +127,53 @@ def serve(root: str, descriptor: int) -> None:
         offspring.end_adopted(())
 
 
-def _answer(connection: socket.socket, running: set[int]) -> None:
+def _answer(
+    connection: socket.socket, root: str, operators: Sequence[str], running: set[int]
+) -> None:
     """Start what is asked for and tell how it ended; ``running``: the one that has not."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    while True:
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: None)
+    ending = False
+    while running or not ending:
         ready = select.select([connection.fileno(), woken], [], [])[0]
         if woken in ready:
-            os.read(woken, 64)
+            ending |= signal.SIGTERM in os.read(woken, 64)
             for started in tuple(running):
                 found, status = os.waitpid(started, os.WNOHANG)
                 if found:
                     running.remove(started)
+                    left = len(offspring.living())
                     offspring.end_adopted(())
-                    connection.send(json.dumps({"status": status}).encode())
+                    connection.send(json.dumps({"status": status, "left": left}).encode())
         if connection.fileno() not in ready:
             continue
-        data, ancillary, _, _ = connection.recvmsg(_MESSAGE, socket.CMSG_SPACE(4))
+        data, ancillary, _, _ = connection.recvmsg(_MESSAGE, socket.CMSG_SPACE(8))
         if not data:
             return
         outputs = array.array("i")
         for _, _, rights in ancillary:
             outputs.frombytes(rights)
-        child, answer = _start(json.loads(data), outputs[0], [connection.fileno(), woken, wake])
-        os.close(outputs[0])
+        child, answer = None, {"refused": "it is ending"}
+        if not ending:
+            own = [connection.fileno(), woken, wake]
+            child, answer = _start(json.loads(data), root, operators, outputs, own)
+        for output in outputs:
+            os.close(output)
         if child is not None:
             running.add(child)
         connection.send(json.dumps(answer).encode())
+        _be_silent()
+
+
+def _be_silent() -> None:
+    """What this server printed while it started belongs to whoever started it; now it is over."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.dup2(nothing, 2)
+    os.close(nothing)
 
 
 def _prepare(root: Path) -> None:
@@ -177,7 +189,11 @@ def _prepare(root: Path) -> None:
 
 
 def _start(
-    request: dict[str, Any], output: int, own: Sequence[int]
+    request: dict[str, Any],
+    root: str,
+    operators: Sequence[str],
+    outputs: Sequence[int],
+    own: Sequence[int],
 ) -> tuple[int | None, dict[str, Any]]:
     reason = preload.soiled()
     if reason is not None:
@@ -186,8 +202,11 @@ def _start(
     libraries.remember_installed(request["argv"])
     sys.stdout.flush()
     server, (leading, leads) = os.getpid(), os.pipe()
+    # Whoever ends us all at this moment shall not find the child deaf.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         # Whoever hears of the process may end its group, so it has to have one.
         os.close(leads)
         os.read(leading, 1)
@@ -200,14 +219,18 @@ def _start(
         os.close(leading)
         offspring.die_with(server, signal.SIGTERM)
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        for handle in (output, *own):
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        os.dup2(outputs[0], 1)
+        os.dup2(outputs[-1], 2)
+        for handle in (*outputs, *own):
             os.close(handle)
+        os.environ.update(request.get("env", {}))
+        sys.argv[1:] = request["argv"]
         from harness.cli import main
 
-        code = main(request["argv"], request["operators"], request["root"])
+        code = main(request["argv"], operators, root)
     except SystemExit as error:  # argparse's, for wrong usage
         code = error.code if isinstance(error.code, int) else code
     except BaseException:  # noqa: BLE001 - the child must not return into the server's loop

@@ -99,7 +99,7 @@ def test_a_server_whose_client_goes_before_it_answers_leaves_nothing(tree: Tree)
         "import os; from pathlib import Path; from harness import warm\n"
         f"server = warm.Server(Path({str(tree.root)!r}))\n"
         "server._receive = lambda limit: None\n"
-        f"server.start({[*ARGV, '--set', 'hang=60']!r}, ['some'], 2)\n"
+        f"server.start({[*ARGV, '--set', 'hang=60']!r}, 2)\n"
         "print(server._process.pid, flush=True); os._exit(0)"
     )
     done = subprocess.run(
@@ -125,7 +125,7 @@ def test_a_front_door_does_not_outlive_its_warm_server(
     tree: Tree, server: warm.Server, tmp_path: Path
 ) -> None:
     with (tmp_path / "out").open("wb") as out:
-        pid = server.start([*ARGV, "--set", "hang=60"], ["some"], out.fileno())
+        pid = server.start([*ARGV, "--set", "hang=60"], out.fileno())
     assert isinstance(pid, int)
     # Whoever is told of a process can end its group.
     assert os.getpgid(pid) == pid
@@ -139,7 +139,7 @@ def test_a_front_door_does_not_outlive_its_warm_server(
 def test_a_job_that_was_ended_starts_nothing_later(tree: Tree, tmp_path: Path) -> None:
     server = warm.Server(tree.root)
     with (tmp_path / "out").open("wb") as out:
-        job = testjob.Job(tree.root, ARGV, ["some"], server)
+        job = testjob.Job(tree.root, ARGV, server)
         job.kill()
         server.close()
         code = job.run(out.fileno(), 60.0)
@@ -191,12 +191,11 @@ def test_ctrl_c_pressed_again_breaks_nothing_off(tree: Tree, cold: list[str]) ->
 
 def test_an_end_that_comes_too_late_is_not_the_next_start(tmp_path: Path) -> None:
     server = warm.Server.__new__(warm.Server)
-    server._root = tmp_path
     server._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with server._socket, other, (tmp_path / "out").open("wb") as out:
         other.send(b'{"status": 9}')
         other.send(b'{"pid": 4711}')
-        assert server.start([], [], out.fileno()) == 4711
+        assert server.start([], out.fileno()) == 4711
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-1", "0", "1e300", "x"])

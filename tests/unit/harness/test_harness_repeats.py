@@ -250,7 +250,7 @@ def test_a_warm_server_starts_one_operator_after_the_other(
 ) -> None:
     for _ in range(3):
         with (tmp_path / "out").open("wb") as out:
-            pid = server.start(ARGV, ["counting"], out.fileno())
+            pid = server.start(ARGV, out.fileno())
         assert isinstance(pid, int), pid
         assert server.wait(60) == 0
         assert "[VERIFY] counting -> PASS" in (tmp_path / "out").read_text()
@@ -264,9 +264,9 @@ def test_what_hangs_in_a_warm_server_is_ended_and_the_next_runs(
 ) -> None:
     hanging = [*ARGV, "--set", "bad=1", "--set", "how=hang"]
     with (tmp_path / "out").open("wb") as out:
-        job = testjob.Job(tree.root, hanging, ["counting"], server)
+        job = testjob.Job(tree.root, hanging, server)
         assert job.run(out.fileno(), 3.0) is None
-        again = testjob.Job(tree.root, ARGV, ["counting"], server)
+        again = testjob.Job(tree.root, ARGV, server)
         assert again.run(out.fileno(), 60.0) == 0
     for parent, pid in seen(tree):
         assert _gone(parent) and _gone(pid)
@@ -292,7 +292,7 @@ def test_a_warm_server_that_died_is_replaced_by_a_fresh_python(
     server._process.send_signal(signal.SIGKILL)
     server._process.wait()
     with (tmp_path / "out").open("wb") as out:
-        job = testjob.Job(tree.root, ARGV, ["counting"], server)
+        job = testjob.Job(tree.root, ARGV, server)
         assert job.run(out.fileno(), 60.0) == 0
     said = (tmp_path / "out").read_text()
     assert "not forked from the warm process: it ended" in said and "-> PASS" in said
@@ -325,7 +325,7 @@ def test_a_server_ends_when_its_client_is_gone(tree: Tree) -> None:
     script = (
         "import sys, time; from pathlib import Path; from harness import warm\n"
         f"server = warm.Server(Path({str(tree.root)!r}))\n"
-        f"pid = server.start({[*ARGV, '--set', 'bad=1', '--set', 'how=hang']!r}, ['counting'], 2)\n"
+        f"pid = server.start({[*ARGV, '--set', 'bad=1', '--set', 'how=hang']!r}, 2)\n"
         "time.sleep(2); print(server._process.pid, pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen(
