@@ -19,8 +19,12 @@ from orchestrator.events import (
     HostLine,
     JobEnded,
     JobStarted,
+    MatrixLine,
     Merged,
+    NightChange,
+    NightlyState,
     Note,
+    Outlier,
     OutputLine,
     Planned,
     Pushed,
@@ -31,6 +35,8 @@ from orchestrator.events import (
 )
 from orchestrator.show.doctor import doctor_lines
 from orchestrator.show.hosts import hosts_table
+from orchestrator.show.matrix import matrix_lines
+from orchestrator.show.nights import changes_lines, state_lines
 from orchestrator.show.numbers import counted, elapsed, size
 from orchestrator.show.runs import runs_table
 from orchestrator.show.stream import LineStream
@@ -42,6 +48,7 @@ _PREFIX = "\x1b[36m"
 _GREEN, _YELLOW, _RED = "\x1b[32m", "\x1b[33m", "\x1b[31m"
 _STATUS = {"PASSED": _GREEN, "OK": _GREEN, "FAILED": _RED, "ERROR": _RED, "UNREACHABLE": _RED}
 _MANY_LOGS = 12
+_MANY_ROWS = 200  # with a matrix beside them only those that did not pass are shown
 
 
 class PlainRenderer:
@@ -58,11 +65,15 @@ class PlainRenderer:
         self._longest = 0  # of the names in front of lines
         self._begun = False  # whether a line is out on ``stream``
         self._rows: list[Row] = []
+        self._matrix: list[MatrixLine] = []
+        self._outliers: list[Outlier] = []
         self._merged: list[Merged] = []
         self._jobs: list[JobEnded] = []
         self._hosts: list[HostLine] = []
         self._runs: list[RunLine] = []
         self._checks: list[Check] = []
+        self._changes: list[NightChange] = []
+        self._nights: list[NightlyState] = []
         self._handlers: dict[str, Callable[[Any], None]] = {
             Note.kind: self._note,
             TargetFailed.kind: self._target_failed,
@@ -74,8 +85,12 @@ class PlainRenderer:
             Planned.kind: self._planned,
             Merged.kind: self._merged.append,
             Row.kind: self._rows.append,
+            MatrixLine.kind: self._matrix.append,
+            Outlier.kind: self._outliers.append,
             RunLine.kind: self._runs.append,
             Check.kind: self._checks.append,
+            NightChange.kind: self._changes.append,
+            NightlyState.kind: self._nights.append,
             Summary.kind: self._summary,
         }
 
@@ -85,6 +100,11 @@ class PlainRenderer:
             handler = self._handlers.get(event.kind)
             if handler is not None:
                 handler(event)
+
+    def keep(self, job: JobEnded) -> None:
+        """Take in the end of a job for its log beneath the table, without a line now."""
+        with self._lock:
+            self._jobs.append(job)
 
     def _name(self, target: str) -> str:
         name = safe(target)
@@ -136,18 +156,33 @@ class PlainRenderer:
         self._line(event.target, f"end {safe(event.op)} {status} in {taken}{number}{message}")
 
     def _summary(self, event: Summary) -> None:
-        table = result_table(self._rows, self._width, self._paint_status)
+        matrix = matrix_lines(self._matrix, self._outliers, self._width, self._paint_status)
         blocks = [
             hosts_table(self._hosts, self._width, self._paint_status),
             runs_table(self._runs, self._width, self._paint_status),
             doctor_lines(self._checks, self._width, self._paint_status),
-            table,
+            state_lines(self._nights, self._width),
+            self._table(of_all=not matrix),
+            matrix,
             [line for merged in self._merged for line in _merged_lines(merged)],
+            changes_lines(self._changes, self._width, self._paint_status),
             self._log_lines(event),
             [_summary_line(event)],
         ]
         lines = [line for block in blocks if block for line in ("", *block)]
         self._out.write(*(lines if self._begun else lines[1:]))
+
+    def _table(self, of_all: bool) -> list[str]:
+        """The result table; of very many rows, where the matrix has them too, what did not pass."""
+        rows = self._rows
+        if of_all or len(rows) <= _MANY_ROWS:
+            return result_table(rows, self._width, self._paint_status)
+        rows = [row for row in rows if row.status != "PASSED"]
+        passed = counted(len(self._rows) - len(rows), "rows PASSED are not listed one by one")
+        more = len(rows) - _MANY_ROWS
+        table = result_table(rows[:_MANY_ROWS], self._width, self._paint_status)
+        cut = [f"and {counted(more, 'rows')} more that did not pass"] if more > 0 else []
+        return [*table, *cut, passed]
 
     def _log_lines(self, event: Summary) -> list[str]:
         jobs = self._jobs
@@ -156,6 +191,9 @@ class PlainRenderer:
         lines = [
             safe(f"log of {job.op} on {job.target}: {_short(job.log)}") for job in jobs if job.log
         ]
+        if len(lines) > _MANY_LOGS:
+            more = len(lines) - _MANY_LOGS
+            lines = [*lines[:_MANY_LOGS], f"and {counted(more, 'logs')} more of what did not pass"]
         folder = [safe(f"folder of the run: {_short(event.folder)}")] if event.folder else []
         return [*lines, *folder, *(safe(f"file: {_short(path)}") for path in event.files)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,6 +27,7 @@ from orchestrator.plan.jobs import command_line, new_run_id, plan_run
 from orchestrator.push.commit import commit_of
 from orchestrator.records import Record
 from orchestrator.results.merge import UnmergedError, merge
+from orchestrator.results.outliers import matrix as matrix_of
 from orchestrator.suites.measuring import Measuring
 from orchestrator.workflows.activity import Activity
 from orchestrator.workflows.collect import Collector
@@ -175,12 +177,17 @@ def finish(
     merged: MergeOutcome,
     interrupted: bool,
     began: float,
+    *,
+    matrix: bool = False,
 ) -> ExitCode:
-    """Emit the rows and the summary; return the exit code."""
+    """Emit the rows, the matrix of them if wanted, and the summary; return the exit code."""
     counts: dict[str, int] = {}
-    for row in collector.rows():
+    rows = collector.rows()
+    for row in rows:
         counts[row.status] = counts.get(row.status, 0) + 1
         sink(row)
+    for event in itertools.chain(*matrix_of(rows)) if matrix else ():
+        sink(event)
     code = combine(
         [
             *merged.codes,
