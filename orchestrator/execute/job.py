@@ -11,8 +11,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from orchestrator.errors import LinkLostError, MxfleetError, ProtocolError
-from orchestrator.events import JobStarted, OutputLine, Sink
+from orchestrator.errors import LinkLostError, MxfleetError, ProtocolError, TargetError
+from orchestrator.events import JobStarted, Note, OutputLine, Sink
 from orchestrator.execute.folder import NotKeptError, RunFolder, not_kept
 from orchestrator.execute.lines import LONGEST_LINE, LineSplitter
 from orchestrator.plan.jobs import PlannedJob
@@ -62,8 +62,10 @@ class _Output:
         self._splitters = {1: LineSplitter(), 2: LineSplitter()}
         self._scanners = {stream: MarkerScanner(LONGEST_LINE) for stream in self._splitters}
         self._last = {1: "", 2: ""}
+        self.taken = 0  # bytes of the spool
 
     def feed(self, data: bytes) -> None:
+        self.taken += len(data)
         for stream, piece in self._parser.feed(data):
             try:
                 _write_all(self._log, piece)
@@ -86,27 +88,60 @@ class _Output:
             self._sink(OutputLine(self._job.target.name, self._job.op, _STREAMS[stream], text))
 
 
-def run_job(session: AgentSession, job: PlannedJob, folder: RunFolder, sink: Sink) -> Attempt:
-    """Run ``job`` to its end. Errors of the target end up in the attempt, not as exceptions."""
+# A new session to where a lost one led; raises what prevents it.
+Again = Callable[[], AgentSession]
+
+
+def run_job(
+    session: AgentSession,
+    job: PlannedJob,
+    folder: RunFolder,
+    sink: Sink,
+    again: Again | None = None,
+) -> Attempt:
+    """Run ``job`` to its end. Errors of the target end up in the attempt, not as exceptions.
+
+    When the link is lost, ``again`` is asked for another one: the job is attached to where its
+    output broke off, and followed to its end, or what became of it meanwhile is brought back.
+    """
+    return _attempt(session, job, folder, sink, again, attached=False)
+
+
+def attach_job(
+    session: AgentSession,
+    job: PlannedJob,
+    folder: RunFolder,
+    sink: Sink,
+    again: Again | None = None,
+) -> Attempt:
+    """Follow a job that was started before, by whomever, from its first byte on to its end."""
+    return _attempt(session, job, folder, sink, again, attached=True)
+
+
+def _attempt(
+    session: AgentSession,
+    job: PlannedJob,
+    folder: RunFolder,
+    sink: Sink,
+    again: Again | None,
+    *,
+    attached: bool,
+) -> Attempt:
     began = time.monotonic()
     attempt = Attempt(job, folder.log(job.target.name, job.op, job.attempt))
     files = _Files(attempt, folder)
     with _open_log(attempt.log) as log:
         output = _Output(job, log, sink)
         try:
-            with session.request("run", **job.spec) as request:
-                result = _receive(
-                    request,
-                    output.feed,
-                    files,
-                    lambda message: _on_message(message, attempt, sink),
-                )
-            attempt.outcome = result["outcome"]
+            if attached:
+                _follow(session, attempt, output, files, sink, again)
+            else:
+                _start(session, attempt, output, files, sink, again)
         except NotKeptError as error:
             attempt.error = error
             # What the job leaves there can be pulled later.
             with contextlib.suppress(MxfleetError):
-                session.call("stop", job=job.job)
+                session.call("stop", store=job.spec["store"], job=job.job)
         except MxfleetError as error:
             attempt.error = error
         finally:
@@ -114,6 +149,76 @@ def run_job(session: AgentSession, job: PlannedJob, folder: RunFolder, sink: Sin
             output.finish(attempt)
     attempt.seconds = time.monotonic() - began
     return attempt
+
+
+def _start(
+    session: AgentSession,
+    attempt: Attempt,
+    output: _Output,
+    files: _Files,
+    sink: Sink,
+    again: Again | None,
+) -> None:
+    try:
+        with session.request("run", **attempt.job.spec) as request:
+            result = _receive(
+                request, output.feed, files, lambda message: _on_message(message, attempt, sink)
+            )
+        attempt.outcome = result["outcome"]
+    except LinkLostError as lost:
+        if again is None:
+            raise
+        files.give_up()
+        _follow(_renewed(lost, attempt.job, sink, again), attempt, output, files, sink, again, lost)
+
+
+def _renewed(lost: LinkLostError, job: PlannedJob, sink: Sink, again: Again) -> AgentSession:
+    """Another session after a lost one; raises the loss when there is none to be had."""
+    sink(Note(f"{lost.message}; {job.op}: connecting again", job.target.name, level="warning"))
+    try:
+        return again()
+    except TargetError as error:
+        raise LinkLostError(
+            f"{lost.message}, and there is no way back ({error.message})",
+            where=lost.where,
+            hint="`mxfleet pull` brings what was measured once the host answers again",
+        ) from None
+
+
+def _follow(
+    session: AgentSession,
+    attempt: Attempt,
+    output: _Output,
+    files: _Files,
+    sink: Sink,
+    again: Again | None,
+    lost: LinkLostError | None = None,
+) -> None:
+    """Attach to the job and take what it brings; ``lost`` is why that is necessary."""
+    job = attempt.job
+    while True:
+        try:
+            with session.request(
+                "attach",
+                store=job.spec["store"],
+                job=job.job,
+                offset=output.taken,
+                hold=job.spec.get("hold"),
+            ) as request:
+                status = _receive(
+                    request, output.feed, files, lambda message: _on_message(message, attempt, sink)
+                )
+            break
+        except LinkLostError as error:
+            if again is None:
+                raise
+            files.give_up()
+            session, lost = _renewed(error, job, sink, again), error
+    if status["state"] == "absent":
+        # Nothing of it runs or ever ran: the request was lost with the link.
+        raise lost or LinkLostError("the job is not there", where=job.target.name)
+    attempt.started = True
+    attempt.outcome = status["outcome"]
 
 
 def _open_log(path: Path) -> FileIO:

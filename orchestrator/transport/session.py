@@ -11,6 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from orchestrator.errors import (
@@ -26,6 +27,7 @@ from orchestrator.transport.agent import wire
 from orchestrator.transport.base import Connection, Pipe
 from orchestrator.transport.watch import watch_link
 
+GOODBYE_SECONDS = 0.5
 NOISE_LIMIT = 4 * 1024 * 1024  # bytes a login shell may print before the agent speaks
 
 Explain = Callable[[int | None, bytes], MxfleetError | None]
@@ -234,8 +236,17 @@ class AgentSession:
     def close(self) -> None:
         """End the agent. Jobs that still run there are ended by it."""
         self._closed = True
+        # A thread: a link that is stuck must not hold up who gives it up.
+        goodbye = threading.Thread(target=self._say_goodbye, daemon=True)
+        goodbye.start()
+        goodbye.join(GOODBYE_SECONDS)
         self._pipe.close_write()
         self._fail(LinkLostError("the session was closed", where=self.name))
+
+    def _say_goodbye(self) -> None:
+        with suppress(LinkLostError, OSError):
+            if self._failure is None:
+                self._writer.json(0, {"op": "goodbye"})
 
     def _fail(self, error: MxfleetError) -> None:
         with self._lock:

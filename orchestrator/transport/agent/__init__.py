@@ -17,9 +17,11 @@ MODULES = (
     "spool",
     "shell",
     "shadow",
+    "claims",
     "jobfolder",
     "jobs",
     "fetch",
+    "attach",
     "facts",
     "serve",
 )

@@ -18,6 +18,7 @@ import sys
 import time
 from typing import Any, Dict, Optional
 
+from .claims import drop_claim
 from .files import AgentError, explain_os_error, make_folders, remove_quietly, write_whole
 from .proc import carriers, end_found
 
@@ -40,6 +41,7 @@ class JobFolder(object):
 
     def __init__(self, store: str, spec: Dict[str, Any]) -> None:
         self.path = job_folder(store, spec["job"])
+        self._store = store
         self._spec = spec
         self._running = os.path.join(store, "running", spec["job"])
         self._lock: Optional[int] = None
@@ -101,20 +103,22 @@ class JobFolder(object):
     def write_status(self, outcome: Dict[str, Any]) -> None:
         """Keep how the job ended; what prevents it is put into ``outcome``."""
         try:
-            _write_status(self.path, outcome)
+            write_status(self.path, outcome)
         except OSError as error:
             outcome["status_lost"] = str(error)
 
     def close(self, forget: bool) -> None:
         """The job is over. Unless ``forget``, the next agent looks for what is left of it."""
         if self._lock is not None:
+            drop_claim(self._store, self._spec["job"])
             if forget:
                 remove_quietly(self._running)
             os.close(self._lock)
             self._lock = None
 
 
-def _write_status(folder: str, outcome: Dict[str, Any]) -> None:
+def write_status(folder: str, outcome: Dict[str, Any]) -> None:
+    """Keep how a job ended, whole or not at all; raises ``OSError``."""
     path = os.path.join(folder, "status.json")
     if os.path.isdir(path) and not os.path.islink(path):
         remove_quietly(path)  # the job made it; anything else is replaced
@@ -130,6 +134,32 @@ def _here() -> Dict[str, str]:
         return {}
 
 
+def is_kept(store: str, job: str) -> bool:
+    """Whether a living agent looks after a job."""
+    try:
+        handle = os.open(
+            os.path.join(store, "running", job), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
+        )
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def sweep_job(store: str, job: str) -> None:
+    """``sweep`` for one job, which may have lost its agent only now."""
+    try:
+        _sweep_one(store, os.path.join(store, "running", job), job)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            sys.stderr.write("mxfleet-agent: cannot look after %s: %s\n" % (job, error))
+
+
 def sweep(store: str) -> None:
     """End what is left of jobs whose agent and guardian were both killed.
 
@@ -139,11 +169,7 @@ def sweep(store: str) -> None:
     """
     folder = os.path.join(store, "running")
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
-        try:
-            _sweep_one(store, os.path.join(folder, name), name)
-        except OSError as error:
-            if error.errno != errno.ENOENT:
-                sys.stderr.write("mxfleet-agent: cannot look after %s: %s\n" % (name, error))
+        sweep_job(store, name)
 
 
 def _sweep_one(store: str, record: str, name: str) -> None:
@@ -170,10 +196,11 @@ def _sweep_one(store: str, record: str, name: str) -> None:
             return  # the next agent tries again
         job = job_folder(store, name)
         if os.path.isdir(job) and not os.path.lexists(os.path.join(job, "status.json")):
-            _write_status(
+            write_status(
                 job,
                 {"ended": "lost", "exit_code": None, "signal": None, "strays": 0, "unkillable": []},
             )
+        drop_claim(store, name)
         os.unlink(record)
     finally:
         os.close(handle)

@@ -1,7 +1,8 @@
 """The agent's main loop: requests in, answers out, and what happens when nobody listens any more.
 
 Every request runs in a thread of its own. When the pipe ends, or nothing at all came over it for
-the lease, all jobs are ended (TERM, KILL, proof) before the agent goes.
+the lease, all jobs are ended (TERM, KILL, proof) before the agent goes: at once when the controller
+said goodbye, else after the time that each job is held for somebody to attach to it.
 """
 
 import os
@@ -12,8 +13,9 @@ import time
 import traceback
 from typing import Any, BinaryIO, Callable, Dict, List, Optional, Set
 
+from . import attach, fetch, sync
 from . import facts as facts_of
-from . import fetch, sync
+from .claims import read_claim
 from .files import (
     AgentError,
     Entry,
@@ -41,6 +43,7 @@ from .wire import (
 
 VERSION = 1
 EXIT_LIMIT_SECONDS = 20.0
+HELD_TICK_SECONDS = 0.2
 TIDY_SECONDS = 5.0
 
 
@@ -86,6 +89,7 @@ class Agent(object):
         self._heard = time.monotonic()
         self._lease = 15.0
         self._ending = threading.Event()
+        self._at_once = threading.Event()  # no job is held any longer
         self._in_container = False
         self._handlers: Dict[str, Callable[[Request], Dict[str, Any]]] = {
             "facts": self._facts,
@@ -96,6 +100,7 @@ class Agent(object):
             "sync": self._sync,
             "run": self._run,
             "stop": self._stop,
+            "attach": self._attach,
             "job": self._job,
             "fetch": self._fetch,
         }
@@ -126,7 +131,9 @@ class Agent(object):
 
     def _take(self, frame: Frame) -> None:
         self._hear()
-        if frame.kind == "J":
+        if frame.kind == "J" and not frame.request:
+            self._at_once.set()  # goodbye: what comes next is the end of the pipe
+        elif frame.kind == "J":
             self._begin(frame.request, frame.json())
         elif frame.kind in ("D", "E"):
             request = self._requests.get(frame.request)
@@ -163,19 +170,23 @@ class Agent(object):
             time.sleep(min(0.5, beat(self._lease)))
 
     def end(self, reason: str) -> None:
-        """End all jobs and the process; whoever comes second waits for the first."""
+        """End all jobs and the process; whoever comes second waits for the first.
+
+        Only a lost link lets jobs be held; everything else ends them at once, also those that are.
+        """
         with self._lock:
             first = not self._ending.is_set()
             self._ending.set()
-        if not first:
-            time.sleep(EXIT_LIMIT_SECONDS * 2)
+        if reason != "lost":
+            self._at_once.set()
+        while not first:
+            time.sleep(EXIT_LIMIT_SECONDS)
         requests = list(self._requests.values())
         for request in requests:
             request.incoming.close()
-        deadline = time.monotonic() + EXIT_LIMIT_SECONDS
         jobs = list(self._jobs.values())
-        for job in jobs:
-            job.stop(reason)
+        self._hold(jobs, reason)
+        deadline = time.monotonic() + EXIT_LIMIT_SECONDS
         for job in jobs:
             job.finished.wait(max(0.0, deadline - time.monotonic()))
         # A push that breaks off takes its half of a tree away. Threads may also be blocked on the
@@ -185,6 +196,23 @@ class Agent(object):
             if request.thread is not None and request.args.get("op") != "run":
                 request.thread.join(max(0.0, tidied - time.monotonic()))
         os._exit(0)
+
+    def _hold(self, jobs: List[Job], reason: str) -> None:
+        """Let jobs go on for as long as they are held or claimed, then have them ended."""
+        began = time.monotonic()
+        left = list(jobs)
+        while left:
+            for job in list(left):
+                claim = read_claim(job.store, job.spec["job"])
+                until = max(began + float(job.spec.get("hold") or 0.0), claim.until)
+                if self._at_once.is_set() or claim.stop or time.monotonic() >= until:
+                    job.stop(claim.stop or ("stopped" if self._at_once.is_set() else reason))
+                    left.remove(job)
+                elif job.finished.is_set():
+                    left.remove(job)
+            if left:
+                reap()
+                time.sleep(HELD_TICK_SECONDS)
 
     def _begin(self, number: int, args: Dict[str, Any]) -> None:
         request = Request(number, args, self._writer)
@@ -281,12 +309,31 @@ class Agent(object):
         return {"outcome": outcome, "folder": job.folder}
 
     def _stop(self, request: Request) -> Dict[str, Any]:
-        """End a running job and wait for it."""
-        job = self._jobs.get(request.args["job"])
+        """End a running job, whichever agent runs it, and wait for the proof."""
+        name = request.args["job"]
+        job = self._jobs.get(name)
         if job is None:
-            return {"known": False}
-        job.stop("stopped")
+            return attach.stop(self._store(request, make=False), name, EXIT_LIMIT_SECONDS)
+        job.stop(request.args.get("reason") or "stopped")
         return {"known": True, "finished": job.finished.wait(EXIT_LIMIT_SECONDS)}
+
+    def _attach(self, request: Request) -> Dict[str, Any]:
+        """Follow a job that another agent runs, or ran, from an offset of its output on."""
+        args = request.args
+        store = self._store(request)
+        status = attach.follow(
+            store,
+            args["job"],
+            int(args["offset"]),
+            float(args.get("hold") or 0.0),
+            request.data,
+            self._ending.is_set,
+        )
+        folder = job_folder(store, args["job"])
+        if status["state"] == "ended":
+            request.say({"type": "output_end"})
+            fetch.send_files(folder, list(fetch.RESULT_FILES), request.say, request.data)
+        return dict(status, folder=folder)
 
     def _job(self, request: Request) -> Dict[str, Any]:
         return fetch.job_status(self._store(request, make=False), request.args["job"])

@@ -45,6 +45,11 @@ class Agents:
         self._sessions.append(session)
         return session
 
+    @staticmethod
+    def cut(session: AgentSession) -> None:
+        """End the pipe as a lost link does: without a goodbye."""
+        session._pipe.close_write()
+
     def close(self) -> None:
         for session in self._sessions:
             session.close()
@@ -138,7 +143,7 @@ def receive(
             elif item["type"] == "left_out":
                 ran.left_out[item["name"]] = item["why"]
             elif item["type"] == "result":
-                ran.outcome = item["outcome"] if op == "run" else item
+                ran.outcome = item["outcome"] if op in ("run", "attach") else item
     except MxfleetError as error:
         ran.error = error
     return ran

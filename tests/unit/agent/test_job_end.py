@@ -271,7 +271,7 @@ def test_an_ended_job_says_so_also_when_nobody_listens(agents: Agents, jobs: Job
     request = session.request("run", **spec)
     while not isinstance(request.next(20), bytes):
         pass
-    session.close()
+    agents.cut(session)
     other = agents.start()
     outcome = until(
         lambda: jobs.status(other, "flood").get("outcome"), "the status is written", 15.0
