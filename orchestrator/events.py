@@ -278,6 +278,51 @@ class RunLine(Event):
 
 
 @dataclass(frozen=True)
+class NightChange(Event):
+    """What a night found different from earlier nights, on one target.
+
+    ``change`` is broken, slower, changed (the times of an operator cannot be compared, ``message``
+    says what differs), repaired, faster, new or gone. Without ``op`` it is the target itself,
+    without ``case_id`` all of the operator. ``limit`` is the relative change of ``seconds`` that
+    was exceeded, ``since`` the run that it was held against.
+    """
+
+    kind: ClassVar[str] = "night_change"
+    change: str
+    target: str
+    op: str | None = None
+    case_id: str | None = None
+    case: str | None = None
+    status: str | None = None
+    former_status: str | None = None
+    seconds: float | None = None
+    former_seconds: float | None = None
+    timer: str | None = None
+    limit: float | None = None
+    flags: tuple[str, ...] = ()
+    since: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class NightlyState(Event):
+    """What ``mxfleet nightly status`` knows: what is installed, what runs, how the last night went.
+
+    ``entry`` is the crontab line that is installed, ``next_start`` seconds since the epoch (None
+    where the schedule was edited to something else than a time of day). ``running`` has ``pid``,
+    ``host`` and ``since``; ``last`` has ``log``, ``run``, ``exit_code`` and ``message``.
+    """
+
+    kind: ClassVar[str] = "nightly_state"
+    folder: str
+    installed: bool
+    entry: str | None = None
+    next_start: float | None = None
+    running: dict[str, Any] | None = None
+    last: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
 class Summary(Event):
     """The last event of every command: counts, exit code and where things are.
 

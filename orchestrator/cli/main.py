@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator import __version__
-from orchestrator.cli import by_hand, doctor, hosts, init, pull, push, run, runs
+from orchestrator.cli import by_hand, doctor, hosts, init, nightly, pull, push, run, runs
 from orchestrator.errors import ExitCode, MxfleetError
 
 app = typer.Typer(
@@ -34,6 +34,7 @@ app.command()(runs.runs)
 app.command()(runs.logs)
 app.command()(by_hand.repro)
 app.command()(by_hand.shell)
+app.add_typer(nightly.app, name="nightly")
 
 
 # The base of what the parser raises: Click's, of which newer Typers carry a copy of their own.
