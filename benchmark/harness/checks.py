@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -35,6 +36,12 @@ class Comparison:
     figures: Mapping[str, float | None] = field(default_factory=dict)
     name: str | None = None
     limit: Limit | None = None
+    # What was compared in place of output and reference, sorted rows say; not kept once noted.
+    compared: tuple[torch.Tensor, torch.Tensor] | None = field(
+        default=None, repr=False, compare=False
+    )
+    # Of one that failed: the output and its worst elements, as ``worst.entry`` has them.
+    worst: dict[str, Any] | None = None
 
     def metrics(self) -> dict[str, float | None]:
         """The figures by the names the record uses: ``key_cache.norm_ratio`` for a named tensor."""

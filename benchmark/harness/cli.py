@@ -44,6 +44,11 @@ def parser() -> argparse.ArgumentParser:
         ("compare", "show performance against the table, write nothing"),
     ):
         mode.add_argument(f"--{name}", dest="mode", action="store_const", const=name, help=text)
+    mode.add_argument(
+        "--verify",
+        action="store_true",
+        help="only verify: nothing is measured, no table gets a row",
+    )
     parse.add_argument(
         "--records",
         metavar="PATH",
@@ -166,6 +171,8 @@ def _measure(
     if args.mode and args.csv is None:
         raise TreeError(f"--{args.mode} needs --csv PATH")
     _check_apart(args)
+    if args.verify:
+        _check_measures_nothing(args)
     if args.output is not None and args.mode != "compare":
         raise TreeError("--output goes with --compare")
     if args.output is not None and args.output.suffix.lower() != ".csv":
@@ -183,6 +190,14 @@ def _measure(
     from harness.session import Session
 
     return Session(args, nvbench_flags, root, config, source).run()
+
+
+def _check_measures_nothing(args: argparse.Namespace) -> None:
+    """Raise ``TreeError`` for a flag that says how to measure."""
+    for flag in ("repeats", "min_time", "timeout", "lock_clocks", "cool_down"):
+        if getattr(args, flag) is not None:
+            name = flag.replace("_", "-")
+            raise TreeError(f"--verify measures nothing, so --{name} is of no use; leave it out")
 
 
 def _check_apart(args: argparse.Namespace) -> None:

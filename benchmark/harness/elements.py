@@ -86,11 +86,16 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 def place(index: int, shape: torch.Size) -> str:
     """A flat index as the tensor's own: ``[3, 17]``."""
-    indices: list[int] = []
+    return str(indices(index, shape))
+
+
+def indices(index: int, shape: torch.Size) -> list[int]:
+    """A flat index as one of each dimension of ``shape``."""
+    found: list[int] = []
     for size in reversed(shape):
-        indices.insert(0, index % size)
+        found.insert(0, index % size)
         index //= size
-    return str(indices)
+    return found
 
 
 def _value(tensor: torch.Tensor, index: int) -> object:

@@ -50,6 +50,8 @@ class Task:
     number: int = 1
     # A file that takes what this process prints; None: it prints where its parent does.
     log: str | None = None
+    # Only verify: nothing is measured.
+    verify_only: bool = False
     # Which operator libraries are to serve, as ``--library`` said.
     declared: Declared = field(default_factory=Declared)
 
@@ -112,8 +114,8 @@ def _decide(task: Task, send: Send) -> dict[str, Any]:
     try:
         from harness.base import hook
 
-        engine = _make_engine(task)
-        runner, config = _make_runner(task, engine.device_type, libraries, send, outcome)
+        engine = None if task.verify_only else _make_engine(task)
+        runner, config = _make_runner(task, libraries, send, outcome)
         # The first process has verified; another one may be held to what it times alone.
         late = task.number > 1 and _offers_timed(runner)
         verdict = (
@@ -124,6 +126,9 @@ def _decide(task: Task, send: Send) -> dict[str, Any]:
             markers.fatal(task.op, f"verification failed, nothing is sampled: {verdict.reason}")
             outcome["status"] = "FAILED"
             outcome["error"] = _error("VerificationFailed", verdict.reason or "", None)
+            return outcome
+        if engine is None:
+            outcome["status"] = "UNVERIFIED" if verdict.passed is None else "PASSED"
             return outcome
         measured = engine.measure(
             task.op, task.dev_id, lambda state: drive(runner, state, task, outcome, late=late)
@@ -144,14 +149,15 @@ def _decide(task: Task, send: Send) -> dict[str, Any]:
 
 
 def _make_runner(
-    task: Task, device_type: str, libraries: Libraries, send: Send, outcome: dict[str, Any]
+    task: Task, libraries: Libraries, send: Send, outcome: dict[str, Any]
 ) -> tuple[OpBenchmarkBase, CaseConfig]:
     libraries.load()
     outcome["library"] = libraries.describe()
     cls = loader.load_runner(task.root, task.op, libraries.absence)
-    cls.device_type = device_type
+    on_cpu = task.device["kind"] == "cpu"
+    cls.device_type = "cpu" if on_cpu else "cuda"
     outcome["library"] = libraries.describe(cls)
-    if device_type == "cuda":
+    if not on_cpu:
         import torch
 
         torch.cuda.set_device(task.dev_id)
@@ -197,6 +203,9 @@ def drive(
     outcome["board"] = {"before": before, "after": board.snapshot(task.device)}
     timed = verification.verify_timed(runner, task.op, task.dev_id)
     if timed.passed is False:
+        told = verification.as_record(timed)["verification"]
+        before = outcome["verification"]
+        outcome["verification"] = told if before is None else verification.merged([before, told])
         raise VerificationError(f"what was timed is wrong: {timed.reason}")
     if late:
         verdict = timed

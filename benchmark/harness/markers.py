@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 
 def say(line: str, *, end: str = "\n") -> None:
@@ -35,6 +36,32 @@ def log_traceback(error: BaseException) -> None:
     if sys.stderr is not None:  # a runner may have taken it away
         traceback.print_exception(error, file=sys.stderr)
         sys.stderr.flush()
+
+
+def worst(entry: Mapping[str, Any]) -> None:
+    """The worst elements of an output that failed, as ``worst.entry`` has them, as a table."""
+    if not entry["elements"]:
+        return  # its shape or kind is wrong, which the reason says
+    shape = f"{tuple(entry['shape'])} {entry['dtype']}"
+    say(f"  >> [WORST] {entry['output'] or 'output'} {shape}: {entry['reason']}")
+    rows = [("index", "got", "expected", "abs error", "rel error")]
+    for element in entry["elements"]:
+        errors = (element["abs_error"], element["rel_error"])
+        rows.append(
+            (
+                str(element["index"]),
+                _number(element["got"]),
+                _number(element["expected"]),
+                *("-" if error is None else f"{error:.3g}" for error in errors),
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        say("     " + "  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)))
+
+
+def _number(value: bool | int | float | str) -> str:
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
 @contextmanager

@@ -48,12 +48,17 @@ def build(
     definition: str,
     device: dict[str, Any],
     environment: dict[str, Any],
-    engine: str,
-    sampling: dict[str, Any],
+    engine: str | None,
+    sampling: dict[str, Any] | None,
+    measured: bool,
     started: float,
     duration: float,
 ) -> dict[str, Any]:
-    """Put a case's record together; what the case did not get to is None, never invented."""
+    """Put a case's record together; what the case did not get to is None, never invented.
+
+    ``measured`` false: it was only to be verified, so that it has no times does not speak against
+    it.
+    """
     nothing = {"cold_gpu": None, "cpu": None, "batch_gpu": None}
     no_rates = {
         "elements_per_second": None,
@@ -68,6 +73,7 @@ def build(
         "case_id": case_id(op, parameters),
         "parameters": parameters,
         "status": outcome["status"],
+        "measured": measured,
         "flags": [],
         "definition": definition,
         "library": outcome.get("library"),

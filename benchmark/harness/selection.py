@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 
 from harness import checks, elements
@@ -25,7 +27,8 @@ def unordered(out: torch.Tensor, ref: torch.Tensor, limit: float | None = None) 
     if out.dim() == 0 or out.shape != ref.shape or out.numel() == 0:
         return elements.exact(out, ref) if whole else elements.close(out, ref, limit)
     ordered = _sorted(out), _sorted(ref).to(out.device)
-    return elements.exact(*ordered) if whole else elements.close(*ordered, limit, out.dtype)
+    found = elements.exact(*ordered) if whole else elements.close(*ordered, limit, out.dtype)
+    return dataclasses.replace(found, compared=ordered)
 
 
 def _sorted(tensor: torch.Tensor) -> torch.Tensor:
@@ -66,13 +69,15 @@ def topk(
     dtype = scores.dtype if values is None else values.dtype
     found, best = _take(rows, chosen, largest)
     # A best score that is missing shows in sorted rows, whatever was returned as its value.
-    ranked = elements.close(found.sort(dim=-1).values, best, 0.0 if exactly else limit, dtype)
+    ordered = found.sort(dim=-1).values
+    ranked = elements.close(ordered, best, 0.0 if exactly else limit, dtype)
     if not ranked.passed:
         return Comparison(
             False,
             ranked.difference,
             f"the chosen scores are not the {chosen.shape[1]} best: {ranked.reason}",
             ranked.figures,
+            compared=(ordered, best),
         )
     if values is None:
         return ranked
@@ -83,6 +88,7 @@ def topk(
             matched.difference,
             f"the values are not the scores at their indices: {matched.reason}",
             matched.figures,
+            compared=(values.reshape(found.shape), found),
         )
     return max(ranked, matched, key=lambda one: one.difference)
 

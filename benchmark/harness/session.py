@@ -104,11 +104,14 @@ class Session:
         wanted: str = self._args.engine
         if wanted == "nvbench" and not self._gpus:
             raise UnusableError("--engine nvbench needs a GPU, and torch sees none here")
-        if wanted == "torch" or not self._gpus:
-            if self._flags:
-                markers.warn(f"the torch engine has no use for {' '.join(self._flags)}")
+        on_cpu = wanted == "torch" or not self._gpus
+        if self._flags and (on_cpu or self._args.verify):
+            who = "--verify" if self._args.verify else "the torch engine"
+            markers.warn(f"{who} has no use for {' '.join(self._flags)}")
+        if on_cpu:
             return "torch"
-        if environment.nvbench_package() is None:
+        # Verifying takes torch alone.
+        if not self._args.verify and environment.nvbench_package() is None:
             raise UnusableError(
                 "there is a GPU but no nvbench in this Python; install cuda-bench[cu12] or [cu13] "
                 "(MetaX: mxbench), or measure on the CPU with --engine torch"
@@ -142,6 +145,7 @@ class Session:
             device,
             self._engine_name,
             self._settings(config),
+            verify_only=self._args.verify,
             declared=self._declared,
         )
         surroundings: dict[str, Any] = {}
@@ -169,8 +173,9 @@ class Session:
             definition=self._definition,
             device=device,
             environment={**self._environment, **surroundings},
-            engine=self._engine_name,
-            sampling=self._sampling(outcome),
+            engine=None if self._args.verify else self._engine_name,
+            sampling=None if self._args.verify else self._sampling(outcome),
+            measured=not self._args.verify,
             started=started,
             duration=duration,
         )
@@ -180,7 +185,8 @@ class Session:
         result = plain.clean(result)
         if self._records is not None:
             record.append(self._records, result)
-        self._tabulate(result, outcome.get("cos_dist"))
+        if not self._args.verify:
+            self._tabulate(result, outcome.get("cos_dist"))
         if problem is not None:
             raise DeadDeviceError(f"{device['name']} {device['index']} {problem}")
         return result
@@ -194,7 +200,7 @@ class Session:
         }
 
     def _repeats(self) -> int:
-        given: int | None = self._args.repeats
+        given: int | None = 1 if self._args.verify else self._args.repeats
         return REPEATS[self._args.sampling] if given is None else given
 
     def _peaks(self, device: dict[str, Any]) -> specs.Peaks | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # Metrics that are 1 where all is well; the others are 0.
 _RATIOS = ("norm_ratio", "worst_row_scale")
+# Failed outputs that a record has the worst elements of.
+MOST_OUTPUTS = 16
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Verdict:
     own_check: bool = False
     # Why comparisons failed that the runner passes over.
     overruled: list[str] = field(default_factory=list)
+    # The outputs of comparisons that failed, with their worst elements.
+    worst: list[dict[str, Any]] = field(default_factory=list)
 
 
 def verify(runner: OpBenchmarkBase, op: str, dev_id: int) -> Verdict:
@@ -45,6 +49,7 @@ def verify(runner: OpBenchmarkBase, op: str, dev_id: int) -> Verdict:
     verdict = _judge(runner, op, "run_verification", answer, seen)
     assert verdict.passed is not None
     markers.verify(op, verdict.passed, verdict.difference)
+    _show_worst(verdict)
     return verdict
 
 
@@ -55,7 +60,16 @@ def verify_timed(runner: OpBenchmarkBase, op: str, dev_id: int) -> Verdict:
     seen = len(runner._noted.comparisons)
     synchronize(runner, dev_id)
     answer = hook(runner, "verify_timed", dev_id)
-    return Verdict() if answer is None else _judge(runner, op, "verify_timed", answer, seen)
+    if answer is None:
+        return Verdict()
+    verdict = _judge(runner, op, "verify_timed", answer, seen)
+    _show_worst(verdict)
+    return verdict
+
+
+def _show_worst(verdict: Verdict) -> None:
+    for entry in () if verdict.passed else verdict.worst:
+        markers.worst(entry)
 
 
 def synchronize(runner: OpBenchmarkBase, dev_id: int) -> None:
@@ -90,7 +104,17 @@ def _judge(runner: OpBenchmarkBase, op: str, method: str, answer: Any, seen: int
         _thresholds(comparisons, op),
         own_check=not comparisons,
         overruled=overruled,
+        worst=_distinct(c.worst for c in comparisons if c.worst is not None),
     )
+
+
+def _distinct(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each of the outputs once, as many as a record keeps."""
+    kept: list[dict[str, Any]] = []
+    for entry in entries:
+        if entry not in kept:
+            kept.append(entry)
+    return kept[:MOST_OUTPUTS]
 
 
 def _thresholds(comparisons: Sequence[Comparison], op: str) -> list[dict[str, Any]]:
@@ -157,6 +181,7 @@ def as_record(verdict: Verdict) -> dict[str, Any]:
             "thresholds": verdict.thresholds,
             "own_check": verdict.own_check,
             "overruled": verdict.overruled,
+            "worst": verdict.worst,
         },
         "cos_dist": shown,
     }
@@ -174,4 +199,5 @@ def merged(several: Sequence[dict[str, Any]]) -> dict[str, Any]:
         for entry in (entry for one in several for entry in one.get(key, ())):
             if entry not in together[key]:
                 together[key].append(entry)
+    together["worst"] = _distinct(entry for one in several for entry in one.get("worst", ()))
     return together

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from harness import elements, selection, storage, thresholds
+from harness import elements, selection, storage, thresholds, worst
 from harness.checks import Comparison, compare
 from harness.thresholds import Limit
 
@@ -32,7 +32,7 @@ class Verify:
     ) -> tuple[bool, float]:
         """Bit for bit: shape, dtype, NaN payloads, negative zeros; the difference is 0.0 or 1.0."""
         _apart(out, ref, name)
-        return self._note(elements.exact(out, ref), name, None)
+        return self._note(elements.exact(out, ref), name, None, (out, ref), "bits")
 
     def close(
         self,
@@ -51,7 +51,8 @@ class Verify:
         """
         _apart(out, ref, name)
         result = elements.close(out, ref, limit)
-        return self._note(result, name, self._close_limit(limit, out.dtype, reason))
+        held = self._close_limit(limit, out.dtype, reason)
+        return self._note(result, name, held, (out, ref), "row")
 
     def cosine(
         self,
@@ -70,7 +71,8 @@ class Verify:
         _apart(out, ref, name)
         result = compare(out, ref, threshold)
         outside = thresholds.cosine_outside(threshold, self._quantised(out, ref))
-        return self._note(result, name, self._limit("cosine", threshold, reason, outside))
+        held = self._limit("cosine", threshold, reason, outside)
+        return self._note(result, name, held, (out, ref), "absolute")
 
     def topk(
         self,
@@ -93,7 +95,7 @@ class Verify:
                 _apart(given, scores, name)
         result = selection.topk(values, indices, scores, largest=largest, limit=limit)
         dtype = scores.dtype if values is None else values.dtype
-        return self._note(result, name, self._close_limit(limit, dtype, reason))
+        return self._note(result, name, self._close_limit(limit, dtype, reason), None, "row")
 
     def unordered(
         self,
@@ -107,7 +109,9 @@ class Verify:
         """Rows (last dimension) equal as multisets: integers exactly, else as ``close``."""
         _apart(out, ref, name)
         result = selection.unordered(out, ref, limit)
-        return self._note(result, name, self._close_limit(limit, out.dtype, reason))
+        ranking: worst.Ranking = "row" if out.dtype.is_floating_point else "bits"
+        held = self._close_limit(limit, out.dtype, reason)
+        return self._note(result, name, held, (out, ref), ranking)
 
     def verdict(self) -> tuple[bool, float]:
         """Whether everything compared so far passed, and the worst difference.
@@ -121,19 +125,33 @@ class Verify:
             raise ValueError("verdict() before anything was compared; call close or exact first")
         cosines = [c.difference for c in seen if "one_minus_cosine" in c.figures]
         lost = any(math.isnan(comparison.difference) for comparison in seen)
-        worst = max(cosines or [comparison.difference for comparison in seen])
-        worst = math.nan if lost else worst
-        return all(comparison.passed for comparison in seen), worst
+        largest = max(cosines or [comparison.difference for comparison in seen])
+        passed = all(comparison.passed for comparison in seen)
+        return passed, math.nan if lost else largest
 
     def _note(
-        self, result: Comparison, name: str | None, limit: Limit | None
+        self,
+        result: Comparison,
+        name: str | None,
+        limit: Limit | None,
+        tensors: tuple[torch.Tensor, torch.Tensor] | None,
+        ranking: worst.Ranking,
     ) -> tuple[bool, float]:
+        """Remember ``result``; of one that failed what of ``tensors`` (output, reference) is worst.
+
+        The check may have compared something else in their place.
+        """
+        seen = None
+        if not result.passed:
+            held = limit.threshold if limit is not None and limit.check == "close" else None
+            seen = worst.entry(name, result.reason, result.compared or tensors, ranking, held)
         reason = result.reason
         if reason is not None and name is not None:
             reason = f"{name}: {reason}"
-        self._runner._noted.comparisons.append(
-            dataclasses.replace(result, name=name, limit=limit, reason=reason)
+        noted = dataclasses.replace(
+            result, name=name, limit=limit, reason=reason, compared=None, worst=seen
         )
+        self._runner._noted.comparisons.append(noted)
         return result.passed, result.difference
 
     def _quantised(self, *compared: torch.Tensor) -> bool:

@@ -50,7 +50,6 @@ class Engine(Protocol):
     """One way of measuring; used for one case in one process."""
 
     name: str
-    device_type: str
 
     def measure(self, op: str, dev_id: int, body: Callable[[CaseState], None]) -> Measurement:
         """Call ``body`` with a state; ``body`` prepares, declares and calls ``state.exec``."""

@@ -138,7 +138,6 @@ class NvbenchEngine:
     """Measures on a GPU, once."""
 
     name = "nvbench"
-    device_type = "cuda"
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -89,7 +89,6 @@ class TorchEngine:
     """Measures on the CPU."""
 
     name = "torch"
-    device_type = "cpu"
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
