@@ -82,7 +82,11 @@ class UnreachableError(TargetError):
     status = "UNREACHABLE"
 
 
-class LinkLostError(UnreachableError):
+class TransientError(UnreachableError):
+    """Unreachable for now: it did not answer, hung up or was too busy. Worth trying again."""
+
+
+class LinkLostError(TransientError):
     """The pipe to an agent broke or fell silent while it was in use."""
 
 

@@ -1,8 +1,9 @@
 """A run's folder: everything that is known of a run, written as it becomes known.
 
-``plan.json``, ``inventory.yaml`` (as it was), ``tree.json`` (files and hashes), ``events.jsonl``,
-``logs/<target>/<op>.log`` (raw), ``records/<target>/<op>.jsonl``, ``csv/<target>/<op>.csv`` (as
-pulled), ``checkouts/`` (what established checkouts had) and ``run-summary.json``.
+``plan.json``, ``attempts.jsonl`` (each noted before it was started), ``inventory.yaml`` (as it
+was), ``tree.json`` (files and hashes), ``events.jsonl``, ``logs/<target>/<op>.log`` (raw),
+``records/<target>/<op>.jsonl``, ``csv/<target>/<op>.csv`` (as pulled), ``checkouts/`` (what
+established checkouts had) and ``run-summary.json``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 import secrets
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -156,6 +157,38 @@ class RunFolder:
             ) from None
         return jobs
 
+    def intend(self, target: str, op: str, job: str, attempt: int) -> None:
+        """Note, durably and before it happens, that an attempt is started."""
+        path = self.path / "attempts.jsonl"
+        entry = {"target": target, "op": op, "job": job, "attempt": attempt}
+        line = json.dumps(entry).encode("ascii") + b"\n"
+        try:
+            with self._lock:
+                handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+                try:
+                    size = os.fstat(handle).st_size
+                    if size and os.pread(handle, 1, size - 1) != b"\n":
+                        line = b"\n" + line  # after one that was cut off
+                    os.write(handle, line)
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
+        except OSError as error:
+            raise not_kept(path, error) from None
+
+    def intended(self) -> dict[tuple[str, str], tuple[str, int]]:
+        """The latest attempt that was to be started, by target and operator: job and number."""
+        found: dict[tuple[str, str], tuple[str, int]] = {}
+        path = self.path / "attempts.jsonl"
+        for line in path.read_bytes().splitlines() if path.exists() else ():
+            try:
+                told = json.loads(line)
+                key = str(told["target"]), str(told["op"])
+                found[key] = str(told["job"]), int(told["attempt"])
+            except (ValueError, KeyError, TypeError):
+                continue  # the last one may have been cut off: then nothing was started
+        return found
+
     def write_checkout(self, target: str, found: Mapping[str, Any]) -> None:
         """Keep what an established checkout had: its rows mean nothing without."""
         if found:
@@ -218,11 +251,22 @@ class RunFolder:
                 raise UsageError(
                     "another mxfleet is at work on this run",
                     where=str(self.path),
-                    hint="wait for it to end, then try again",
+                    hint="see what it does: mxfleet attach; or end it: mxfleet kill",
                 ) from None
+            with suppress(OSError):
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, b"%d\n" % os.getpid(), 0)
             yield
         finally:
             os.close(handle)
+
+    def holder(self) -> int | None:
+        """The process of the command that is at work on the folder right now, if it is known."""
+        if not self.is_held():
+            return None
+        with suppress(OSError, ValueError):
+            return int((self.path / ".lock").read_bytes())
+        return None
 
     def is_held(self) -> bool:
         """Whether a command is at work on the folder right now."""

@@ -52,6 +52,8 @@ class Timeouts:
     job: float | None = 3600.0
     run: float | None = None
     dead_link: float = 15.0
+    reattach: float = 3.0
+    detached: float = 43200.0
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class Target:
     gpu_specs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     library: tuple[str, ...] = ()  # operator libraries that serve: NAME, path, NAMESPACE=either
     timeouts: Timeouts = field(default_factory=Timeouts)
+    retries: int = 2  # after a lost link
     suites: Mapping[str, SuiteSettings] = field(default_factory=dict)
     implied: bool = False  # the host itself beside its containers: in no selection but host:none
 

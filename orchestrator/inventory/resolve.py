@@ -160,6 +160,7 @@ def _target(name: str, host: Host, container: str, settings: Layer) -> Target:
             "model",
             "gpu_specs",
             "library",
+            "retries",
         )
         if key in settings
     }

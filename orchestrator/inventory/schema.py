@@ -29,6 +29,7 @@ from orchestrator.inventory.values import (
     Port,
     Rate,
     Raw,
+    Retries,
     Seconds,
     SecondsOrNever,
     Text,
@@ -122,6 +123,12 @@ class TimeoutsEntry(Strict):
     dead_link: Seconds = 15.0
     """Seconds without a heartbeat after which the link to a host counts as lost (default 15)."""
 
+    reattach: Seconds = 3.0
+    """Seconds that a job goes on after its link was lost, for us to come back (default 3)."""
+
+    detached: Seconds = 43200.0
+    """As `reattach`, for a run that was started with --detach (default 43200, half a day)."""
+
 
 class TargetSettings(Strict):
     """What may differ between the containers of a host."""
@@ -178,6 +185,10 @@ class TargetSettings(Strict):
 
     timeouts: TimeoutsEntry = TimeoutsEntry()
     """Limits in seconds; merged key by key."""
+
+    retries: Retries = 2
+    """How often a connect or a job is tried again after its link was lost (default 2). What failed
+    its verification, crashed or took too long is never tried again by itself."""
 
     suites: SuitesEntry = SuitesEntry()
     """Settings for single suites; merged key by key."""

@@ -195,6 +195,12 @@ def _port(value: Any) -> Any:
     return int(value)
 
 
+def _retries(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 20:
+        raise ValueError("it has to be a number from 0 to 20")
+    return int(value)
+
+
 _TEXT_JSON = WithJsonSchema({"type": ["string", "number"]})
 _SECONDS_JSON = {"type": "number", "exclusiveMinimum": 0}
 
@@ -244,6 +250,11 @@ Port = Annotated[
     int,
     BeforeValidator(_port),
     WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 65535}),
+]
+Retries = Annotated[
+    int,
+    BeforeValidator(_retries),
+    WithJsonSchema({"type": "integer", "minimum": 0, "maximum": 20}),
 ]
 Command = Annotated[
     tuple[Text, ...],

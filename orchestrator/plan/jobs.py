@@ -11,7 +11,7 @@ import secrets
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.inventory.model import Target
@@ -71,6 +71,13 @@ def new_run_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
 
 
+def next_attempt(job: PlannedJob) -> PlannedJob:
+    """The job once more, under a name of its own: the former attempt's is never used again."""
+    attempt = job.attempt + 1
+    name = f"{job.job.removesuffix(f'.a{job.attempt}')}.a{attempt}"
+    return replace(job, job=name, attempt=attempt, spec={**job.spec, "job": name})
+
+
 def plan_run(
     run: str,
     targets: Sequence[Target],
@@ -78,16 +85,32 @@ def plan_run(
     suite: McoplibSuite,
     tree: str,
     measuring: Measuring,
+    *,
+    detached: bool = False,
 ) -> Plan:
     """Plan every operator on every target, operators in the order given."""
     jobs = [
-        PlannedJob(
-            target, op, _job_name(run, target, op), _spec(run, target, op, suite, tree, measuring)
-        )
+        plan_job(run, target, op, suite, tree, measuring, detached=detached)
         for target in targets
         for op in ops
     ]
     return Plan(run, tree, tuple(jobs), measuring)
+
+
+def plan_job(
+    run: str,
+    target: Target,
+    op: str,
+    suite: McoplibSuite,
+    tree: str,
+    measuring: Measuring,
+    *,
+    detached: bool = False,
+) -> PlannedJob:
+    """One operator on one target; ``detached``: it outlives its link for long."""
+    spec = _spec(run, target, op, suite, tree, measuring)
+    spec["hold"] = target.timeouts.detached if detached else target.timeouts.reattach
+    return PlannedJob(target, op, spec["job"], spec)
 
 
 def command_line(job: PlannedJob) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.errors import LinkLostError, UnreachableError
+from orchestrator.errors import LinkLostError, TransientError, UnreachableError
 from orchestrator.transport.base import Pipe
 from orchestrator.transport.endpoint import Endpoint
 from orchestrator.transport.process import ProcessPipe
@@ -88,6 +88,12 @@ _TROUBLES: tuple[tuple[str, str, str], ...] = (
         "the SSH configuration is wrong ({0})",
         "correct it",
     ),
+)
+# Those that another try may find gone.
+_TRANSIENT = tuple(
+    pattern
+    for pattern, _, _ in _TROUBLES
+    if re.search("resolve|refused$|No route|timed out|kex_exchange", pattern)
 )
 
 
@@ -283,13 +289,14 @@ def trouble(endpoint: Endpoint, text: str) -> UnreachableError:
                 "file": place.rpartition(":")[0],
                 "known": _known_name(text, endpoint),
             }
-            return UnreachableError(
+            kind = TransientError if pattern in _TRANSIENT else UnreachableError
+            return kind(
                 message.format(match[0].strip().rstrip("."), **words),
                 where=endpoint.name,
                 hint=hint.format(**words),
             )
     lines = [line for line in text.splitlines() if line.strip()]
-    return UnreachableError(
+    return TransientError(
         f"ssh cannot connect: {lines[-1].strip() if lines else 'it gives no reason'}",
         where=endpoint.name,
         hint=f"try: ssh -v {endpoint.name}",

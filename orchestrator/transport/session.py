@@ -206,6 +206,11 @@ class AgentSession:
         with self._lock:
             self._requests.pop(number, None)
 
+    @property
+    def lost(self) -> bool:
+        """Whether nothing can be asked any more."""
+        return self._failure is not None
+
     def failure(self) -> MxfleetError:
         """What ended the session."""
         return self._failure or LinkLostError("the link was lost", where=self.name)

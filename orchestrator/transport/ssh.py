@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import paramiko
 
-from orchestrator.errors import LinkLostError, UnreachableError
+from orchestrator.errors import LinkLostError, TransientError, UnreachableError
 from orchestrator.transport.base import Pipe
 from orchestrator.transport.endpoint import Endpoint
 from orchestrator.transport.quote import quote
@@ -103,7 +103,7 @@ class SshConnection:
         except (paramiko.SSHException, EOFError, OSError) as error:
             if not self.transport.is_active():
                 raise LinkLostError("the SSH connection broke", where=self.peer) from error
-            raise UnreachableError(
+            raise TransientError(
                 f"the server refuses another session on this connection ({error})",
                 where=self.peer,
                 hint="raise MaxSessions in its sshd_config, or run fewer targets of this host",
@@ -158,12 +158,12 @@ def _shake_hands(
 def _dropped(settings: SshSettings, attempts: int, said: str) -> UnreachableError:
     words = f" (it says {said!r})" if said else ""
     if settings.proxy_command:
-        return UnreachableError(
+        return TransientError(
             f"the proxy command ended before a server answered: {settings.proxy_command}",
             where=settings.name,
             hint="run it by hand",
         )
-    return UnreachableError(
+    return TransientError(
         f"{settings.hostname} port {settings.port} closes connections at once, {attempts} times in"
         f" a row{words}",
         where=settings.name,

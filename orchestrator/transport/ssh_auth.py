@@ -18,7 +18,7 @@ from paramiko.agent import AgentKey, AgentSSH
 from paramiko.message import Message
 from paramiko.pkey import UnknownKeyType
 
-from orchestrator.errors import UnreachableError
+from orchestrator.errors import TransientError, UnreachableError
 from orchestrator.transport.ssh_dial import Deadline
 from orchestrator.transport.ssh_resolve import SshSettings
 
@@ -207,7 +207,7 @@ def _cut_short(
     settings: SshSettings, deadline: Deadline, tried: _Tried, error: Exception
 ) -> UnreachableError:
     if deadline.over():
-        return UnreachableError(
+        return TransientError(
             f"the login did not finish within {deadline.seconds:g} s (at {tried.key_in_hand})",
             where=settings.name,
             hint="raise connect_timeout, or see what the server's login waits for",
@@ -218,7 +218,7 @@ def _cut_short(
             where=settings.name,
             hint="name the right one with identity_file and set options: {IdentitiesOnly: yes}",
         )
-    return UnreachableError(
+    return TransientError(
         f"the server hung up during the login with {tried.key_in_hand} ({error})",
         where=settings.name,
         hint="look at the server's authentication log, or try: "

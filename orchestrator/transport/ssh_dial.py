@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from orchestrator.errors import UnreachableError
+from orchestrator.errors import TransientError, UnreachableError
 from orchestrator.transport.ssh_resolve import SshSettings
 
 # sshd drops connections at random beyond ten that have not logged in yet (MaxStartups 10:30:100).
@@ -185,7 +185,7 @@ def _look_up(settings: SshSettings, deadline: Deadline) -> list[_Address]:
     if answer:
         return answer
     why = (problem[0].strerror or str(problem[0])) if problem else "no answer in time"
-    raise UnreachableError(
+    raise TransientError(
         f"the name {settings.hostname} does not resolve ({why})",
         where=settings.name,
         hint="correct the name, set address: for this host, or add it to ~/.ssh/config",
@@ -205,7 +205,7 @@ def _no_link(settings: SshSettings, error: OSError, deadline: Deadline) -> Unrea
     else:
         text = f"cannot connect to {place}: {error.strerror or error}"
         hint = f"try: ssh {settings.name}"
-    return UnreachableError(text, where=settings.name, hint=hint)
+    return TransientError(text, where=settings.name, hint=hint)
 
 
 def _proxy(command: str) -> socket.socket:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import paramiko
 from paramiko.ssh_exception import IncompatiblePeer
 
-from orchestrator.errors import UnreachableError
+from orchestrator.errors import TransientError, UnreachableError
 from orchestrator.transport import known_hosts
 from orchestrator.transport.known_hosts import KnownHosts, Verdict
 from orchestrator.transport.ssh_auth import log_in
@@ -114,7 +114,7 @@ def _negotiate(
     spoke_ssh = tap.head.startswith(b"SSH-") or b"\nSSH-" in tap.head
     if not finished or deadline.over():
         said = "did not finish the SSH handshake" if spoke_ssh else "does not answer as SSH"
-        raise UnreachableError(
+        raise TransientError(
             f"{place} takes connections but {said} within {deadline.seconds:g} s",
             where=settings.name,
             hint="is it the SSH port? a loaded machine may need a longer connect_timeout",

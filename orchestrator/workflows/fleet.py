@@ -48,6 +48,7 @@ class Fleet:
         self._locks: dict[str, threading.Lock] = {}
         self._sessions: dict[str, AgentSession] = {}
         self._hosts: dict[str, AgentSession | UnusableError] = {}
+        self._over: dict[str, list[AgentSession]] = {}  # by host: over its present connection
         self._lock = threading.Lock()
 
     def __enter__(self) -> Fleet:
@@ -62,21 +63,44 @@ class Fleet:
         self.close()
 
     def connection(self, target: Target) -> Connection:
-        """The connection to the target's host, opened on first use."""
+        """The connection to the target's host: opened on first use, and anew when it is lost."""
         host = target.host
-        with self._lock:
-            lock = self._locks.setdefault(host.name, threading.Lock())
-        with lock:
+        with self._lock_of(host.name):
             found = self._connections.get(host.name)
+            if found is not None and self._is_lost(host.name):
+                found.close()
+                found = None
             if found is None:
                 found = self._connections[host.name] = connect(endpoint_of(host))
+                with self._lock:
+                    self._over[host.name] = []
             return found
 
+    def _lock_of(self, name: str) -> threading.Lock:
+        with self._lock:
+            return self._locks.setdefault(name, threading.Lock())
+
+    def _is_lost(self, host: str) -> bool:
+        """Whether every agent that the connection to a host was used for is gone."""
+        with self._lock:
+            over = list(self._over.get(host, ()))
+        return bool(over) and all(session.lost for session in over)
+
     def session(self, target: Target) -> AgentSession:
-        """An agent in the target, started on first use. Raises what prevents it."""
-        known = self._sessions.get(target.name)
-        if known is not None:
-            return known
+        """An agent in the target: started on first use, and anew when its link is lost.
+
+        Raises what prevents it.
+        """
+        with self._lock_of(f"target {target.name}"):
+            known = self._sessions.get(target.name)
+            if known is not None and not known.lost:
+                return known
+            session = self._start(target)
+            with self._lock:
+                self._sessions[target.name] = session
+            return session
+
+    def _start(self, target: Target) -> AgentSession:
         inner = self.connection(target)
         local = target.host.transport == "local" and target.container is None
         pythons = [target.python, *target.host.python]
@@ -98,20 +122,21 @@ class Fleet:
             start_timeout=max(target.host.connect_timeout, 20.0),
             explain=explain,
         )
-        with self._lock:
-            self._sessions[target.name] = session
+        self._count(target.host.name, session)
         return session
+
+    def _count(self, host: str, session: AgentSession) -> None:
+        with self._lock:
+            self._over.setdefault(host, []).append(session)
 
     def host_session(self, target: Target) -> AgentSession:
         """An agent on the target's host itself, outside its containers. Raises what prevents it."""
         host = target.host
-        with self._lock:
-            lock = self._locks.setdefault(f"{host.name} itself", threading.Lock())
-        with lock:
+        with self._lock_of(f"{host.name} itself"):
             found = self._hosts.get(host.name)
             if isinstance(found, UnusableError):
                 raise found
-            if found is None:
+            if found is None or found.lost:
                 try:
                     found = AgentSession.start(
                         self.connection(target),
@@ -125,6 +150,7 @@ class Fleet:
                     self._hosts[host.name] = error  # asked for with every job
                     raise
                 self._hosts[host.name] = found
+                self._count(host.name, found)
             return found
 
     def sessions(self) -> Mapping[str, AgentSession]:
