@@ -7,27 +7,31 @@ from typing import Literal, TextIO
 
 from orchestrator.events import Sink
 from orchestrator.show.jsonlines import JsonRenderer
-from orchestrator.show.plain import PlainRenderer
-
-PIPED_WIDTH = 80
+from orchestrator.show.plain import PIPED_WIDTH, PlainRenderer
 
 
-def make_renderer(output: Literal["text", "json"], stdout: TextIO, stderr: TextIO) -> Sink:
+def make_renderer(
+    output: Literal["text", "json"], stdout: TextIO, stderr: TextIO, *, live: bool = False
+) -> Sink:
     """The sink for ``--output``; may be called from any thread.
 
     On a terminal, text is as wide as that and coloured, unless ``NO_COLOR`` is set or ``TERM``
-    is ``dumb``. The sink raises ``InterruptedRun`` once when the reader of ``stdout`` goes away.
+    is ``dumb``. With ``live`` a terminal that can move its cursor shows where a run stands instead
+    of the lines of its jobs. The sink raises ``InterruptedRun`` once when the reader of ``stdout``
+    goes away.
     """
     if output == "json":
         return JsonRenderer(stdout)
     terminal = stdout.isatty()
-    plain_wanted = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    return PlainRenderer(
-        stdout,
-        color=terminal and not plain_wanted,
-        width=_terminal_width(stdout) if terminal else PIPED_WIDTH,
-        errors=stderr,
-    )
+    able = os.environ.get("TERM", "") not in ("", "dumb")
+    color = terminal and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+    width = _terminal_width(stdout) if terminal else PIPED_WIDTH
+    plain = PlainRenderer(stdout, color=color, width=width, errors=stderr)
+    if not (live and terminal and able):
+        return plain
+    from orchestrator.show.live import LiveRenderer
+
+    return LiveRenderer(stdout, plain, color=color)
 
 
 def _terminal_width(stream: TextIO) -> int:

@@ -47,8 +47,14 @@ _RESET = "\x1b[0m"
 _PREFIX = "\x1b[36m"
 _GREEN, _YELLOW, _RED = "\x1b[32m", "\x1b[33m", "\x1b[31m"
 _STATUS = {"PASSED": _GREEN, "OK": _GREEN, "FAILED": _RED, "ERROR": _RED, "UNREACHABLE": _RED}
+PIPED_WIDTH = 80  # of tables where no terminal says how wide it is, and at least
 _MANY_LOGS = 12
 _MANY_ROWS = 200  # with a matrix beside them only those that did not pass are shown
+
+
+def painted(status: str, text: str) -> str:
+    """``text`` in the colour of ``status``."""
+    return f"{_STATUS.get(status, _YELLOW)}{text}{_RESET}"
 
 
 class PlainRenderer:
@@ -105,6 +111,10 @@ class PlainRenderer:
         """Take in the end of a job for its log beneath the table, without a line now."""
         with self._lock:
             self._jobs.append(job)
+
+    def resize(self, width: int) -> None:
+        """From now on tables may be ``width`` cells wide, or 80."""
+        self._width = max(width, PIPED_WIDTH)
 
     def _name(self, target: str) -> str:
         name = safe(target)
@@ -198,7 +208,7 @@ class PlainRenderer:
         return [*lines, *folder, *(safe(f"file: {_short(path)}") for path in event.files)]
 
     def _paint_status(self, status: str, text: str) -> str:
-        return self._paint(_STATUS.get(status, _YELLOW), text)
+        return painted(status, text) if self._color else text
 
     def _paint(self, code: str, text: str) -> str:
         return f"{code}{text}{_RESET}" if self._color else text

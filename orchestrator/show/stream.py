@@ -31,7 +31,10 @@ class LineStream:
         What the stream's encoding lacks is written as ``\\u…``. Raises ``InterruptedRun`` once,
         when the reader is gone or the stream cannot take more.
         """
-        text = "".join(f"{line}\n" for line in lines)
+        self.send("".join(f"{line}\n" for line in lines))
+
+    def send(self, text: str) -> None:
+        """Write ``text`` as it is: what moves a terminal's cursor. As ``write`` otherwise."""
         text = text.encode(self._encoding, "backslashreplace").decode(self._encoding)
         with self._lock:
             if self._gone:
