@@ -44,14 +44,16 @@ OutputOption = Annotated[
 ]
 
 
-def make_sink(output: Output) -> Sink:
-    """The renderer for ``--output``."""
+def make_sink(output: Output, *, live: bool = False) -> Sink:
+    """The renderer for ``--output``; with ``live``, on a terminal, the view of many targets."""
     from orchestrator.show import make_renderer
 
-    return make_renderer(output.value, sys.stdout, sys.stderr)
+    return make_renderer(output.value, sys.stdout, sys.stderr, live=live)
 
 
-def make_context(inventory: Path | None, hosts: list[str] | None, output: Output) -> Context:
+def make_context(
+    inventory: Path | None, hosts: list[str] | None, output: Output, *, live: bool = False
+) -> Context:
     """Load the inventory, select targets (of several patterns all), choose the renderer."""
     from orchestrator.inventory.load import find_inventory, load
     from orchestrator.inventory.select import select
@@ -61,7 +63,7 @@ def make_context(inventory: Path | None, hosts: list[str] | None, output: Output
     patterns: list[str | None] = [*hosts] if hosts else [None]
     names = {target.name for pattern in patterns for target in select(loaded, pattern)}
     targets = tuple(target for target in loaded.targets if target.name in names)
-    return Context(loaded, targets, make_sink(output))
+    return Context(loaded, targets, make_sink(output, live=live))
 
 
 def split_names(texts: list[str]) -> list[str]:
