@@ -7,7 +7,8 @@ case. The server never touches a GPU and refuses to fork when it is no longer fi
 
 A server is the tree's front door with ``--serve FD``. Protocol over that Unix socket, one JSON
 object a message: the client sends ``{"argv"}`` with the descriptors that take the output and the
-errors (one: both), and in ``"env"`` variables for this front door alone; the server answers
+errors (one: both), in ``"env"`` variables for this front door alone and in ``"cookie"`` the name
+and value of one that ``/proc`` has to show as well; the server answers
 ``{"pid"}`` or ``{"refused"}``, and ``{"status", "left"}`` when that process has ended: as of
 ``waitpid``, and how many processes it left behind, which are ended by then. When the client goes
 away, the server ends with all that it started; at SIGTERM it starts no more and ends with the last.
@@ -29,7 +30,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness import libraries, offspring, preload
+from harness import cookie, libraries, offspring, preload
 
 _MESSAGE = 1 << 20
 _START_LIMIT = 300.0
@@ -195,7 +196,8 @@ def _start(
     outputs: Sequence[int],
     own: Sequence[int],
 ) -> tuple[int | None, dict[str, Any]]:
-    reason = preload.soiled()
+    mark = request.get("cookie")
+    reason = preload.soiled() or (cookie.obstacle(*mark) if mark else None)
     if reason is not None:
         return None, {"refused": reason}
     # Front doors and their cases then need not hash the same files again and again.
@@ -207,7 +209,7 @@ def _start(
     pid = os.fork()
     if pid:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        # Whoever hears of the process may end its group, so it has to have one.
+        # Whoever hears of the process may end its group and look for its cookie.
         os.close(leads)
         os.read(leading, 1)
         os.close(leading)
@@ -215,6 +217,8 @@ def _start(
     code = 70
     try:
         os.setsid()
+        if mark:
+            cookie.change(*mark)
         os.close(leads)
         os.close(leading)
         offspring.die_with(server, signal.SIGTERM)

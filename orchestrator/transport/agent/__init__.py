@@ -19,6 +19,7 @@ MODULES = (
     "shadow",
     "claims",
     "jobfolder",
+    "warm",
     "jobs",
     "fetch",
     "attach",

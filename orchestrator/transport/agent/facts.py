@@ -166,7 +166,7 @@ def _ask_python(spec: Dict[str, Any], cwd: str) -> Dict[str, Any]:
                 "python", "%s did not answer within %d s" % (spec["python"], PROBE_SECONDS)
             )
         finally:
-            end_tree(cookie, child, 0.5, 3.0)
+            end_tree((cookie,), child, 0.5, 3.0)
             release(child, cookie)
         with open(said, "rb") as stream:
             output = stream.read().decode("utf-8", "replace")

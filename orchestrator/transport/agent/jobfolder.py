@@ -22,7 +22,8 @@ from .claims import drop_claim
 from .files import AgentError, explain_os_error, make_folders, remove_quietly, write_whole
 from .proc import carriers, end_found
 
-JOB_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,180}$")
+JOB_NAME_LENGTH = 181
+JOB_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,%d}$" % (JOB_NAME_LENGTH - 1))
 FOREIGN_RECORD_DAYS = 30.0
 YOUNG_RECORD_SECONDS = 60.0
 SWEEP_GRACE_SECONDS = 2.0
@@ -58,7 +59,7 @@ class JobFolder(object):
             raise explain_os_error(error, "making the job's folder")
         try:
             self._fill()
-            self._record()
+            self._lock = hold_record(self._running)
         except OSError as error:
             remove_quietly(self.path)
             raise explain_os_error(error, "making the job's folder")
@@ -68,16 +69,6 @@ class JobFolder(object):
         self._made = os.lstat(self.path)
         asked = json.dumps(self._spec).encode("ascii")
         write_whole(os.path.join(self.path, "spec.json"), asked, 0o600)
-
-    def _record(self) -> None:
-        folder, name = os.path.split(self._running)
-        make_folders(folder)
-        # Locked before it has its name: an agent that finds it unlocked takes us for dead.
-        fresh = os.path.join(folder, "." + name)
-        self._lock = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        os.write(self._lock, json.dumps(_here()).encode("ascii"))
-        os.rename(fresh, self._running)
 
     def mend(self) -> Optional[str]:
         """After the job: make the folder again if it is not the one we made; return what was so."""
@@ -132,6 +123,23 @@ def _here() -> Dict[str, str]:
             return {"boot": stream.read().strip(), "pids": os.readlink("/proc/self/ns/pid")}
     except OSError:
         return {}
+
+
+def hold_record(path: str) -> int:
+    """Record that we look after what carries the cookie ``path`` ends with; return the lock."""
+    folder, name = os.path.split(path)
+    make_folders(folder)
+    # Locked before it has its name: an agent that finds it unlocked takes us for dead.
+    fresh = os.path.join(folder, "." + name)
+    lock = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.write(lock, json.dumps(_here()).encode("ascii"))
+        os.rename(fresh, path)
+    except OSError:
+        os.close(lock)
+        raise
+    return lock
 
 
 def is_kept(store: str, job: str) -> bool:

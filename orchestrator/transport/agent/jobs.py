@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from .files import AgentError, check_relative, disk_of, explain_os_error, remove_quietly
 from .jobfolder import JobFolder
@@ -20,6 +20,7 @@ from .shell import Told, refusal, shell_command
 from .spool import Spool
 from .sync import lock_checkout
 from .trees import TreeStore, verify_tree
+from .warm import Workers
 from .wire import CHUNK
 
 STRAY_OUTPUT_SECONDS = 1.0
@@ -29,9 +30,10 @@ WAITING_CHUNKS = 64  # as much as a pipe can hold; who goes on writing is not wa
 class Job(object):
     """One attempt at one command; ``run`` blocks until it has really ended."""
 
-    def __init__(self, spec: Dict[str, Any], store: str) -> None:
+    def __init__(self, spec: Dict[str, Any], store: str, workers: Workers) -> None:
         self.spec = spec
         self.store = store
+        self._workers = workers
         self._place = JobFolder(store, spec)
         self.folder = self._place.path
         self.stop_reason: Optional[str] = None
@@ -148,6 +150,19 @@ class Job(object):
         self, words: List[str], env: Dict[str, str], cwd: str, spool: Spool, told: Told
     ) -> Dict[str, Any]:
         cookie = self.spec["job"]
+        if self.spec.get("warm"):
+            warm = self._workers.start(self.spec, self.store, cwd, self.folder, told)
+            outcome = self._see_through(
+                warm, warm.cookies, spool, lambda kept: self._workers.release(warm, kept)
+            )
+            if warm.lost is not None:
+                spool.append(2, b"mxfleet: the warm Python of this job: %s\n" % warm.lost.encode())
+            if warm.refused is None or outcome["ended"] != "exited":
+                outcome["strays"] += warm.left
+                return outcome
+            text = "mxfleet: not in a warm Python, but in a fresh one: %s\n" % warm.refused
+            spool.append(2, text.encode())
+            told.forget()
         child = spawn(
             words,
             cookie,
@@ -158,15 +173,30 @@ class Job(object):
             stderr=subprocess.PIPE,
             pass_fds=(told.child_end,),
         )
+        return self._see_through(child, (cookie,), spool, lambda _: release(child, cookie))
+
+    def _see_through(
+        self,
+        child: Any,
+        cookies: Tuple[str, ...],
+        spool: Spool,
+        over: Callable[[bool], None],
+    ) -> Dict[str, Any]:
+        """Take the output of ``child``, a ``Popen`` or ``WarmJob``, until its tree has ended.
+
+        ``over`` is called then, and told whether the child ended by itself and left nothing.
+        """
+        in_order = False
         try:
             ended = self._drain(child, spool)
             left: List[Any] = []
             child.poll()
             reap()
-            strays = [p for p in members(cookie, child.pid) if p.pid not in KEEP and p.state != "Z"]
+            found = members(cookies, child.pid)
+            strays = [p for p in found if p.pid not in KEEP and p.state != "Z"]
             if ended is not None or strays:
                 left = end_tree(
-                    cookie,
+                    cookies,
                     child,
                     self._grace(),
                     self._grace() + 5.0,
@@ -174,11 +204,12 @@ class Job(object):
                 )
             self._take_waiting(child, spool)
             code = child.poll()
+            in_order = ended is None and not strays
         except BaseException:
-            end_tree(cookie, child, self._grace(), self._grace() + 5.0)
+            end_tree(cookies, child, self._grace(), self._grace() + 5.0)
             raise
         finally:
-            release(child, cookie)
+            over(in_order)
             for pipe in (child.stdout, child.stderr):
                 assert pipe is not None
                 pipe.close()
@@ -193,7 +224,7 @@ class Job(object):
     def _grace(self) -> float:
         return float(self.spec.get("grace") or 3.0)
 
-    def _drain(self, child: "subprocess.Popen[bytes]", spool: Spool) -> Optional[str]:
+    def _drain(self, child: Any, spool: Spool) -> Optional[str]:
         """Spool output until the child has ended; return why it has to be ended, or None."""
         began = last = time.monotonic()
         limit, silence = self.spec.get("timeout"), self.spec.get("silence")
@@ -231,7 +262,7 @@ class Job(object):
         return None
 
     @staticmethod
-    def _wait(child: "subprocess.Popen[bytes]", seconds: float) -> None:
+    def _wait(child: Any, seconds: float) -> None:
         try:
             child.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -242,7 +273,7 @@ class Job(object):
         return bool(selector.get_map()) and bool(selector.select(0))
 
     @staticmethod
-    def _take_waiting(child: "subprocess.Popen[bytes]", spool: Spool) -> None:
+    def _take_waiting(child: Any, spool: Spool) -> None:
         """Take what waits in the pipes: last words must not hold up the process that says them."""
         for number, pipe in ((1, child.stdout), (2, child.stderr)):
             assert pipe is not None

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import threading
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 COOKIE = "MXFLEET_JOB_COOKIE"
 _PR_SET_PDEATHSIG = 1
@@ -97,22 +97,23 @@ _RUNNING: Set[str] = set()
 _SPAWN = threading.Lock()
 
 
-def members(cookie: str, session: int) -> List[Process]:
+def members(cookies: Tuple[str, ...], session: int) -> List[Process]:
     """The processes of a job that are not gone: by cookie, by session, and all their descendants.
 
-    While no other tree runs here, orphans that became our children are of this one, whatever they
+    ``cookies``: the one of its first process, and others that some of them have instead. While no
+    other tree runs here, orphans that became our children are of this one, whatever they
     did to their environment. Zombies count: they hold their pid until someone reaps them.
     """
     me = os.getpid()
     with _SPAWN:  # a child that is just being started is not in KEEP yet
         everything = processes()
-        alone = set(_RUNNING) <= {cookie}
+        alone = _RUNNING.issubset(cookies)
         ours = {
             p.pid
             for p in everything.values()
             if p.session == session or (alone and p.parent == me and p.pid not in KEEP)
         }
-    return _with_descendants(everything, ours | _carrying(everything, cookie))
+    return _with_descendants(everything, ours.union(*(_carrying(everything, c) for c in cookies)))
 
 
 def carriers(cookie: str) -> List[Process]:
@@ -185,23 +186,23 @@ def signal_all(found: List[Process], number: int) -> None:
 
 
 def end_tree(
-    cookie: str,
-    child: "subprocess.Popen[bytes]",
+    cookies: Tuple[str, ...],
+    child: Any,
     grace: float,
     limit: float,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> List[Process]:
     """TERM, then KILL after ``grace`` seconds, until nothing is left or ``limit`` has passed.
 
-    ``child`` is the tree's first process; ``meanwhile`` runs again and again. Returns what is
-    still there: processes in uninterruptible sleep, or not ours to kill.
+    ``child`` is the tree's first process, or stands for it; ``meanwhile`` runs again and again.
+    Returns what is still there: processes in uninterruptible sleep, or not ours to kill.
     """
 
     def find() -> List[Process]:
         child.poll()  # as a zombie it would hide the others from ``reap``
         reap()
         meanwhile()
-        return members(cookie, child.pid)
+        return members(cookies, child.pid)
 
     return end_found(find, grace, limit)
 

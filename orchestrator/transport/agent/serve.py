@@ -30,6 +30,7 @@ from .jobfolder import job_folder, sweep
 from .jobs import Job
 from .proc import become_subreaper, reap
 from .trees import TreeStore
+from .warm import Workers
 from .wire import (
     Frame,
     FrameWriter,
@@ -88,6 +89,7 @@ class Agent(object):
         self._lock = threading.Lock()
         self._heard = time.monotonic()
         self._lease = 15.0
+        self._workers = Workers()
         self._ending = threading.Event()
         self._at_once = threading.Event()  # no job is held any longer
         self._in_container = False
@@ -189,6 +191,7 @@ class Agent(object):
         deadline = time.monotonic() + EXIT_LIMIT_SECONDS
         for job in jobs:
             job.finished.wait(max(0.0, deadline - time.monotonic()))
+        self._workers.close()
         # A push that breaks off takes its half of a tree away. Threads may also be blocked on the
         # pipe for good.
         tidied = time.monotonic() + TIDY_SECONDS
@@ -288,7 +291,7 @@ class Agent(object):
         )
 
     def _run(self, request: Request) -> Dict[str, Any]:
-        job = Job(request.args, self._store(request))
+        job = Job(request.args, self._store(request), self._workers)
         name = request.args["job"]
         with self._lock:
             if self._ending.is_set():

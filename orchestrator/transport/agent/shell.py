@@ -40,15 +40,26 @@ class Told(object):
 
     def __init__(self) -> None:
         self._end, self.child_end = os.pipe()
+        self._said = b""
         # What an env script leaves running may hold the other end for good.
         os.set_blocking(self._end, False)
 
     def words(self) -> List[str]:
         """What was told, once the shell or the command has ended."""
         try:
-            return os.read(self._end, 4096).decode("ascii", "replace").split()
+            self._said += os.read(self._end, 4096)
         except BlockingIOError:
-            return []
+            pass
+        return self._said.decode("ascii", "replace").split()
+
+    def started(self) -> None:
+        """Say it in the place of a shell: the command is forked from one that went before."""
+        os.write(self.child_end, b"started\n")
+
+    def forget(self) -> None:
+        """What was told is of a shell whose command is not the job after all."""
+        self.words()
+        self._said = b""
 
     def close(self) -> None:
         os.close(self._end)
