@@ -234,6 +234,7 @@ class Job(object):
                 os.set_blocking(pipe.fileno(), False)
                 selector.register(pipe, selectors.EVENT_READ, number)
             exited: Optional[float] = None
+            after = 0  # bytes that came since then
             while exited is None or self._ready(selector):
                 if selector.get_map():
                     events = selector.select(0.2)
@@ -245,13 +246,14 @@ class Job(object):
                     last = time.monotonic()
                     if data:
                         spool.append(key.data, data)
+                        after += len(data) if exited is not None else 0
                     else:
                         selector.unregister(key.fileobj)
                 now = time.monotonic()
                 if exited is None and child.poll() is not None:
                     exited = now
                 if exited is not None:
-                    if now - exited > STRAY_OUTPUT_SECONDS:
+                    if now - exited > STRAY_OUTPUT_SECONDS or after > WAITING_CHUNKS * CHUNK:
                         break  # something that the command left behind keeps the pipes busy
                 elif self.stop_reason is not None:
                     return self.stop_reason
