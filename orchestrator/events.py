@@ -147,7 +147,7 @@ class Row(Event):
     ``noise`` is within a process, ``repeat_spread`` over the medians of ``repeats`` processes, both
     relative. ``roofline``, ``library`` and ``known_failure`` are the record's; ``thresholds`` are
     those outside the rules, ``own_check`` and ``overruled`` what else there is to know of how it
-    was verified.
+    was verified, ``worst`` the outputs that failed, each with its worst elements.
     """
 
     kind: ClassVar[str] = "row"
@@ -172,6 +172,7 @@ class Row(Event):
     thresholds: tuple[dict[str, Any], ...] = ()
     own_check: bool = False
     overruled: tuple[str, ...] = ()
+    worst: tuple[dict[str, Any], ...] = ()
     device: str | None = None
     device_mismatch: str | None = None
     library: dict[str, Any] | None = None

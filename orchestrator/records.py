@@ -70,11 +70,33 @@ class Threshold(_Part):
     outside_rules: bool = False
 
 
+class WorstElement(_Part):
+    """An element that is off; what is no JSON number (nan, a complex one) is text."""
+
+    index: list[int]
+    got: bool | int | float | str
+    expected: bool | int | float | str
+    abs_error: float | None = None
+    rel_error: float | None = None
+
+
+class WorstOutput(_Part):
+    """An output that a check refused: its elements that are off the most, the worst first."""
+
+    output: str | None = None
+    reason: str | None = None
+    shape: list[int] | None = None
+    expected_shape: list[int] | None = None
+    dtype: str | None = None
+    expected_dtype: str | None = None
+    elements: list[WorstElement] = Field(default_factory=list)
+
+
 class Verification(_Part):
     """The accuracy step: its verdict and its metrics by name (``one_minus_cosine``, ...).
 
     ``own_check`` says that the runner compared by means of its own, ``overruled`` why ours refused
-    what the runner passes.
+    what the runner passes, ``worst`` the outputs that failed with their worst elements.
     """
 
     passed: bool
@@ -83,6 +105,7 @@ class Verification(_Part):
     thresholds: list[Threshold] | None = None
     own_check: bool | None = None
     overruled: list[str] | None = None
+    worst: list[WorstOutput] | None = None
 
 
 class Sampling(_Part):
@@ -149,6 +172,7 @@ class Record(_Part):
     case_id: str | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
     status: Status
+    measured: bool = True  # false: it was only to be verified
     flags: list[str] = Field(default_factory=list)
     definition: str | None = None
     library: dict[str, Any] | None = None
@@ -224,6 +248,7 @@ def judged(record: Record) -> Record:
 
     PASSED needs a verification that passed with finite metrics, a device, and a time above zero
     in its headline timer. Without a verification it is UNVERIFIED, which needs the rest as well.
+    What was only to be verified needs no time.
     """
     if record.status not in (Status.PASSED, Status.UNVERIFIED):
         return record
@@ -248,7 +273,7 @@ def _allowed(record: Record) -> tuple[Status, str]:
         for statistic, value in timer or ():
             if isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
                 return Status.ERROR, f"its {name} time is unusable: {statistic} is {value}"
-    if record.headline is None:
+    if record.measured and record.headline is None:
         return Status.ERROR, f"it has no usable {record._headline_name} time"
     if verification is None or record.status is Status.UNVERIFIED:
         return Status.UNVERIFIED, "nothing verified it"

@@ -66,6 +66,30 @@ def make_context(
     return Context(loaded, targets, make_sink(output, live=live))
 
 
+def operators_of(texts: list[str]) -> list[str]:
+    """The operators that ``--op`` names; raises ``UsageError`` when there are none."""
+    from orchestrator.errors import UsageError
+
+    ops = split_names(texts)
+    if not ops:
+        raise UsageError("--op names no operator", hint="for example: --op torch_rms_norm")
+    return ops
+
+
+def parse_cases(texts: list[str] | None) -> tuple[str, ...]:
+    """The ``--case`` filters, each once; raises ``UsageError`` for one that is no KEY=VALUE."""
+    from orchestrator.errors import UsageError
+
+    cases = tuple(dict.fromkeys(texts or ()))
+    for text in cases:
+        key, equals, _ = text.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(
+                f"--case {text!r} is no KEY=VALUE", hint="for example: --case num_tokens=4096"
+            )
+    return cases
+
+
 def split_names(texts: list[str]) -> list[str]:
     """``a,b`` and ``c`` to their names, each once, in order."""
     names = [name.strip() for text in texts for name in text.split(",")]

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator import __version__
-from orchestrator.cli import by_hand, doctor, hosts, init, nightly, pull, push, run, runs
+from orchestrator.cli import by_hand, doctor, hosts, init, nightly, pull, push, run, runs, verify
 from orchestrator.errors import ExitCode, MxfleetError
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app.command()(hosts.hosts)
 app.command()(doctor.doctor)
 app.command()(push.push)
 app.command()(run.run)
+app.command()(verify.verify)
 app.command()(pull.pull)
 app.command()(runs.runs)
 app.command()(runs.logs)

@@ -13,7 +13,8 @@ from orchestrator.cli.common import (
     Output,
     OutputOption,
     make_context,
-    split_names,
+    operators_of,
+    parse_cases,
 )
 
 
@@ -83,16 +84,7 @@ def run(
 
     if generate and update:
         raise UsageError("--generate and --update exclude each other", hint="name one of them")
-    ops = split_names(op)
-    if not ops:
-        raise UsageError("--op names no operator", hint="for example: --op torch_rms_norm")
-    cases = tuple(dict.fromkeys(case or ()))
-    for text in cases:
-        key, equals, _ = text.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(
-                f"--case {text!r} is no KEY=VALUE", hint="for example: --case num_tokens=4096"
-            )
+    ops, cases = operators_of(op), parse_cases(case)
     context = make_context(inventory, hosts, output)
     measuring = Measuring(
         samples=samples,

@@ -43,11 +43,10 @@ from orchestrator.results.device_csv import (
 from orchestrator.results.outcome import ended_well, how_it_ended
 from orchestrator.results.script_rows import expand, match, one_row_a_case
 from orchestrator.results.store import Report, log_report
-from orchestrator.suites.markers import Markers
+from orchestrator.suites.markers import ABSENT, Markers
 
 # Fixed: reading the same job again has to give the same record_id.
 _NAMESPACE = uuid.UUID("6c1f0f0e-5b0b-4c55-9d0c-9a1c2c4e5d10")
-_ABSENT = re.compile(r"No module named '(?:mcoplib|cuda)\b|'_OpNamespace' '\w+' object has no attr")
 
 
 @dataclass(frozen=True)
@@ -242,7 +241,7 @@ def _why(job: Job, markers: Markers, *, has_row: bool = False) -> tuple[Status, 
         return status, Failure(type=status.value, message=message, traceback=trace)
     if markers.exception is not None:
         name, message = markers.exception
-        status = Status.UNAVAILABLE if _ABSENT.search(message) else Status.ERROR
+        status = Status.UNAVAILABLE if re.search(ABSENT, message) else Status.ERROR
         if has_row:
             status = Status.ERROR  # what measured something was not absent
         return status, Failure(type=name, message=message, traceback=trace)

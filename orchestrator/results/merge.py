@@ -118,14 +118,16 @@ def merge(
 ) -> list[MergeReport]:
     """Take ``records`` into ``statistics_dir``; one report per device CSV that they concern.
 
-    The store under ``records/`` comes first, so a full disk at a CSV loses no record. ``report``
-    hears of broken lines (``path:line``). Raises ``TreeError`` when the store cannot be written,
-    ``UnmergedError`` once all is done when a CSV cannot be read or written, or is no device CSV;
-    that file is then as it was.
+    Cases that were only verified are left out, from the store too. The store under ``records/``
+    comes first, so a full disk at a CSV loses no record. ``report`` hears of broken lines
+    (``path:line``). Raises ``TreeError`` when the store cannot be written, ``UnmergedError`` once
+    all is done when a CSV cannot be read or written, or is no device CSV; that file is then as it
+    was.
     """
     unique: dict[str, Record] = {}
     for record in records:
-        unique.setdefault(record.record_id, judged(record))
+        if record.measured:  # there is nothing of the others that could be compared
+            unique.setdefault(record.record_id, judged(record))
     add_records(unique.values(), statistics_dir / "records", report=report)
     reports: dict[str, MergeReport] = {}
     errors: dict[str, MxfleetError] = {}

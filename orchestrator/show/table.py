@@ -15,6 +15,7 @@ from orchestrator.events import Row
 from orchestrator.show.legend import FLAGS, legend, timers, usual_repeats
 from orchestrator.show.numbers import UNKNOWN, duration, percent, rate
 from orchestrator.show.text import display_width, fold, pad, safe, truncate
+from orchestrator.show.worst import worst_lines
 
 # How columns give way, and the cells they keep, step by step. What is kept in the end, with the
 # other columns at their widest, is within 80.
@@ -187,6 +188,7 @@ def _fit(columns: Sequence[_Column], width: int) -> str:
 
 def _remarks(rows: Sequence[Row], width: int) -> list[str]:
     lines: list[str] = []
+    told: list[Row] = []
     for row in rows:
         unknown = ", ".join(flag for flag in row.flags if flag not in FLAGS)
         remark = "; ".join(text for text in (unknown, row.message, _known(row)) if text)
@@ -195,7 +197,20 @@ def _remarks(rows: Sequence[Row], width: int) -> list[str]:
             text = truncate(safe(f"{row.op} on {row.target}{case}: {remark}"), 10 * width)
             first, *rest = fold(text, width - 2)
             lines += [first, *(f"  {piece}" for piece in rest)]
+        if row.status == "FAILED":
+            lines += _worst(row, told, width)
     return lines
+
+
+def _worst(row: Row, told: list[Row], width: int) -> list[str]:
+    """The worst elements of a row; what ``told`` has of another target is not told again."""
+    if not row.worst:
+        return []
+    for other in told:
+        if (other.op, other.case_id, other.worst) == (row.op, row.case_id, row.worst):
+            return fold(safe(f"  the same elements as on {other.target}"), width)
+    told.append(row)
+    return worst_lines(row.worst, width)
 
 
 def _known(row: Row) -> str:

@@ -17,6 +17,8 @@ _DISTANCE = re.compile(r"1-CosSim:\s{0,20}([^)\s]{1,40})")
 _TRACEBACK = "Traceback (most recent call last)"
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]{0,200}(?:Error|Exception|Interrupt|Exit))(?::\s*(.*))?\Z")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# What an exception says when the operator is not there, as a pattern.
+ABSENT = r"No module named '(?:mcoplib|cuda)\b|'_OpNamespace' '\w+' object has no attr"
 _LONGEST_KEPT = 2000  # characters of a line
 _LONGEST_TRACEBACK = 200  # lines
 

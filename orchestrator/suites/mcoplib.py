@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import TreeError, UsageError
-from orchestrator.suites import whitelist
+from orchestrator.suites import accuracy_step, whitelist
 from orchestrator.suites.cases import check_cases
+from orchestrator.suites.markers import ABSENT
 from orchestrator.suites.measuring import Measuring
 
 NAME = "mcoplib"
@@ -145,16 +146,27 @@ class McoplibSuite:
 
         The CSV is private to the job, so the script always appends; what the shared one takes in
         is decided at the merge. Our own front door also writes records and takes ``measuring`` and
-        the ``gpu_specs`` and ``library`` of the target; an established one does none of it.
+        the ``gpu_specs`` and ``library`` of the target; an established one does none of it, and
+        cannot only verify: a program is sent that does.
         """
-        words = [SCRIPT, "--op", op, "--csv", f"{JOB}/result.csv", "--generate"]
+        records = f"{JOB}/records.jsonl"
+        if measuring.verify_only and established:
+            return ["-c", _accuracy_step(), op, records, ABSENT, *measuring.cases]
+        words = [SCRIPT, "--op", op]
+        if not measuring.verify_only:
+            words += ["--csv", f"{JOB}/result.csv", "--generate"]
         if not established:
-            words += ["--records", f"{JOB}/records.jsonl", *measuring.words()]
+            words += ["--records", records, *measuring.words()]
             for name in library:
                 words += ["--library", name]
             if gpu_specs:
                 words += ["--specs", json.dumps(gpu_specs, sort_keys=True)]
         return words
+
+
+def _accuracy_step() -> str:
+    """The program as one line, so that a person can paste the command."""
+    return f"exec({Path(accuracy_step.__file__).read_text(encoding='utf-8')!r})"
 
 
 def _derives(module: ast.Module) -> bool:

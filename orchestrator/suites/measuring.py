@@ -1,4 +1,4 @@
-"""How a run measures: samples, repeats, which cases, how strictly; and who can honour it.
+"""How a run measures, if at all: samples, repeats, cases, how strictly; and who can honour it.
 
 What is not asked for is left to the front door, which has defaults of its own.
 """
@@ -14,13 +14,17 @@ Sampling = Literal["adaptive", "established"]
 
 @dataclass(frozen=True)
 class Measuring:
-    """What the user asked of a run's measurements; ``cases`` are ``KEY=VALUE`` filters."""
+    """What the user asked of a run's measurements; ``cases`` are ``KEY=VALUE`` filters.
+
+    ``verify_only``: only the accuracy step, nothing is timed.
+    """
 
     samples: int | None = None
     sampling: Sampling | None = None
     repeats: int | None = None
     cases: tuple[str, ...] = ()
     strict: bool = False
+    verify_only: bool = False
 
     def words(self) -> list[str]:
         """The arguments that our own front door takes for it."""
@@ -35,14 +39,18 @@ class Measuring:
             words += ["--case", case]
         if self.strict:
             words.append("--strict")
+        if self.verify_only:
+            words.append("--verify")
         return words
 
     def beyond_established(self) -> list[str]:
         """The options that an established script cannot honour.
 
         It measures all cases of its config, in one process with the established settings; asking
-        for just that asks for nothing.
+        for just that asks for nothing. To verify takes no script of theirs (``accuracy_step``).
         """
+        if self.verify_only:
+            return []
         options = []
         if self.sampling == "adaptive":
             options.append("--sampling adaptive")

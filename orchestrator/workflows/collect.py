@@ -211,6 +211,7 @@ def row_of(record: Record, done: Done, case: str | None) -> Row:
     verification = record.verification
     seconds = (headline[1].median or headline[1].mean) if headline else None
     thresholds = (verification.thresholds if verification else None) or ()
+    worst = (verification.worst if verification else None) or ()
     return Row(
         op=record.op,
         target=done.job.target.name,
@@ -219,7 +220,7 @@ def row_of(record: Record, done: Done, case: str | None) -> Row:
         case=case,
         parameters=record.parameters,
         accuracy=None if verification is None else "Yes" if verification.passed else "No",
-        dtype=_text(record.summaries.get("dtype")),
+        dtype=_text(record.summaries.get("dtype", _parameter(record, "dtype"))),
         shape=_text(record.summaries.get("Shape")),
         seconds=seconds,
         timer=headline[0] if headline else None,
@@ -233,6 +234,7 @@ def row_of(record: Record, done: Done, case: str | None) -> Row:
         thresholds=tuple(t.model_dump(mode="json") for t in thresholds if t.outside_rules),
         own_check=bool(verification and verification.own_check),
         overruled=tuple((verification.overruled if verification else None) or ()),
+        worst=tuple(one.model_dump(mode="json") for one in worst),
         device=record.device.name if record.device else None,
         device_mismatch=device_mismatch(record, done.job.target),
         library=record.library,
@@ -249,6 +251,12 @@ def _remark(record: Record) -> str | None:
     if differing:
         words.append(f"ran the checkout's own {' and '.join(differing)}, not those from here")
     return "; ".join(words) or None
+
+
+def _parameter(record: Record, name: str) -> str | None:
+    """A parameter of a case that did not get to its columns, or was only verified."""
+    value = record.parameters.get(name)
+    return value if isinstance(value, str) else None
 
 
 def _text(value: object) -> str | None:

@@ -87,11 +87,14 @@ def interpret(
     """
     ended = _early_end(attempt)
     problems: list[str] = []
-    by_script = attempt.job.target.established and config is not None
+    verify_only = plan.measuring.verify_only
+    by_script = attempt.job.target.established and config is not None and not verify_only
     if by_script and config is not None:
         found = _established(attempt, config, ended, problems)
     else:
-        found = _own(attempt, problems)
+        found = _own(attempt, problems, measured=not verify_only)
+        if attempt.job.target.established and config is not None:
+            found = [_on_which_device(record, config) for record in found]
     refused: MxfleetError | None = None
     if ended is None and not by_script:
         if not found:
@@ -169,7 +172,7 @@ def _sentence(error: MxfleetError) -> str:
     return str(type(error)(error.message, hint=error.hint))
 
 
-def _own(attempt: Attempt, problems: list[str]) -> list[Record]:
+def _own(attempt: Attempt, problems: list[str], *, measured: bool) -> list[Record]:
     if attempt.records is None:
         return []
     records: list[Record] = []
@@ -187,6 +190,10 @@ def _own(attempt: Attempt, problems: list[str]) -> list[Record]:
             continue
         if record.op != attempt.job.op:
             problems.append(f"{place}: a record of another operator")
+            continue
+        if record.measured is not measured:
+            what = "only verified" if measured else "measured, not only verified"
+            problems.append(f"{place}: a record of a case that was {what}")
             continue
         if record.record_id in ids:
             problems.append(f"{place}: a record_id that an earlier record has")
