@@ -23,6 +23,10 @@ MODULES = (
     "jobs",
     "fetch",
     "attach",
+    "gpus",
+    "lockfiles",
+    "proof",
+    "locks",
     "facts",
     "serve",
 )

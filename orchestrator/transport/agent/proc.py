@@ -85,7 +85,13 @@ def processes() -> Dict[int, Process]:
 def _has_cookie(pid: int, needle: bytes) -> bool:
     try:
         with open("/proc/%d/environ" % pid, "rb") as stream:
-            return needle in b"\0" + stream.read() + b"\0"
+            environment = stream.read()
+        if not environment:
+            # A first thread that has ended shows none, while others may go on, or hang in a driver.
+            for thread in os.listdir("/proc/%d/task" % pid):
+                with open("/proc/%d/task/%s/environ" % (pid, thread), "rb") as stream:
+                    environment = environment or stream.read()
+        return needle in b"\0" + environment + b"\0"
     except OSError:
         return False
 

@@ -13,7 +13,7 @@ import time
 import traceback
 from typing import Any, BinaryIO, Callable, Dict, List, Optional, Set
 
-from . import attach, fetch, sync
+from . import attach, fetch, gpus, locks, sync
 from . import facts as facts_of
 from .claims import read_claim
 from .files import (
@@ -93,6 +93,7 @@ class Agent(object):
         self._ending = threading.Event()
         self._at_once = threading.Event()  # no job is held any longer
         self._in_container = False
+        self._locks = locks.Locks(self._at_once)
         self._handlers: Dict[str, Callable[[Request], Dict[str, Any]]] = {
             "facts": self._facts,
             "has_tree": self._has_tree,
@@ -105,6 +106,9 @@ class Agent(object):
             "attach": self._attach,
             "job": self._job,
             "fetch": self._fetch,
+            "gpus": lambda _: gpus.gpus(),
+            "lock": lambda request: self._locks.lock(request.args, request.say, request.read),
+            "lock_holders": lambda request: locks.holders(request.args),
         }
 
     def serve(self) -> None:
@@ -192,6 +196,7 @@ class Agent(object):
         for job in jobs:
             job.finished.wait(max(0.0, deadline - time.monotonic()))
         self._workers.close()
+        self._locks.settle()
         # A push that breaks off takes its half of a tree away. Threads may also be blocked on the
         # pipe for good.
         tidied = time.monotonic() + TIDY_SECONDS
