@@ -18,6 +18,7 @@ from orchestrator.suites.measuring import Measuring
         (Measuring(sampling="adaptive", repeats=3), ["--sampling", "adaptive", "--repeats", "3"]),
         (Measuring(cases=("a=1", "b=x y")), ["--case", "a=1", "--case", "b=x y"]),
         (Measuring(strict=True), ["--strict"]),
+        (Measuring(cases=("a=1",), verify_only=True), ["--case", "a=1", "--verify"]),
     ],
 )
 def test_the_words_for_the_front_door(measuring: Measuring, words: list[str]) -> None:
@@ -33,6 +34,7 @@ def test_the_words_for_the_front_door(measuring: Measuring, words: list[str]) ->
         (Measuring(sampling="adaptive"), ["--sampling adaptive"]),
         (Measuring(repeats=5), ["--repeats 5"]),
         (Measuring(cases=("a=1", "b=2"), repeats=1), ["--case a=1", "--case b=2"]),
+        (Measuring(cases=("a=1",), strict=True, verify_only=True), []),
     ],
 )
 def test_what_established_scripts_cannot_honour(measuring: Measuring, beyond: list[str]) -> None:
@@ -40,7 +42,7 @@ def test_what_established_scripts_cannot_honour(measuring: Measuring, beyond: li
 
 
 def test_it_is_kept_as_it_is() -> None:
-    whole = Measuring(1, "adaptive", 2, ("a=1",), True)
+    whole = Measuring(1, "adaptive", 2, ("a=1",), True, True)
     kept = json.loads(json.dumps(whole.as_dict()))
     assert Measuring.from_dict(kept) == whole
     assert Measuring.from_dict({}) == Measuring()
@@ -50,4 +52,5 @@ def test_it_is_kept_as_it_is() -> None:
         "repeats": 2,
         "cases": ["a=1"],
         "strict": True,
+        "verify_only": True,
     }
