@@ -38,7 +38,7 @@ def matrix_lines(
         if all(len(line.seconds.keys() | line.statuses) < 2 for line in lines):
             continue
         block = _Block(lines, odd, width, paint)
-        title = safe(f"{_title(lines)} on {model or 'unknown devices'}, operators × hosts")
+        title = _plain(f"{_title(lines)} on {model or 'unknown devices'}, operators × hosts")
         shown += [*([""] if shown else []), *fold(title, width), *block.lines()]
     return [*shown, *_outlier_lines(outliers, width)] if shown else []
 
@@ -161,7 +161,7 @@ class _Block:
         shown = []
         for status, hosts in sorted(by_status.items()):
             where = " in some cases" if partly else ""
-            text = f"{safe(status)}{where} on {len(hosts)}: {host_set(hosts)}"
+            text = f"{_plain(status)}{where} on {len(hosts)}: {host_set(hosts)}"
             shown += [f"    {piece}" for piece in fold(text, self.width - 4)]
         return shown
 
