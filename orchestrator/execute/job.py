@@ -43,6 +43,8 @@ class Attempt:
     started: bool = False
     files: dict[str, int] = field(default_factory=dict)  # name and size of what came back
     left_out: dict[str, str] = field(default_factory=dict)  # what did not, and why
+    unlocked: bool = False  # nobody could lock its device
+    beside: tuple[str, ...] = ()  # what else of the run was at work on its host, as lane: operator
 
 
 def _write_all(stream: FileIO, data: bytes) -> None:

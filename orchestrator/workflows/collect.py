@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.errors import ExitCode, TargetError
 from orchestrator.events import JobEnded, Note, Row, Sink
@@ -23,6 +23,9 @@ from orchestrator.workflows.strictness import device_mismatch, strictly
 
 STOP_SECONDS = 15.0
 ASK_AGAIN_SECONDS = 1.0
+
+
+Key = tuple[str, str]  # target and operator
 
 
 @dataclass(frozen=True)
@@ -43,20 +46,47 @@ class Collector:
         self._stopping = False
         self.not_kept = False  # whether records could not be written into the run's folder
         self._told: set[tuple[str, str]] = set()  # what was said of a target's device
-        self._begun: set[str] = set()
-        self._done: dict[str, Done] = {}
+        self._begun: dict[Key, PlannedJob] = {}  # the latest attempt
+        self._done: dict[Key, Done] = {}
         self._lock = threading.Lock()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether nothing more is to begin."""
+        return self._stopping
 
     def begin(self, job: PlannedJob) -> bool:
         """Whether ``job`` may start; from then on ``stop`` waits for its attempt."""
         with self._lock:
             if not self._stopping:
-                self._begun.add(job.job)
+                self._begun[_key(job)] = job
             return not self._stopping
 
-    def take(self, attempt: Attempt, checkout: Checkout | None) -> Done:
-        """Judge an attempt, keep its records, tell the sink."""
-        return self._tell(attempt, self._keep(attempt.job, self._judge(attempt, checkout)))
+    def move(self, job: PlannedJob, moved: PlannedJob) -> None:
+        """Another target does a planned job: keep note of it."""
+        with self._lock:
+            jobs = tuple(moved if each is job else each for each in self.plan.jobs)
+            self.plan = replace(self.plan, jobs=jobs)
+            kept = {**self._folder.read_json("plan.json"), **self.plan.as_dict()}
+            self._folder.write_json("plan.json", kept)
+
+    def judge(self, attempt: Attempt, checkout: Checkout | None) -> Verdict:
+        """What an attempt comes to, taken by itself."""
+        return self._judge(attempt, checkout)
+
+    def take(
+        self, attempt: Attempt, checkout: Checkout | None, former: Sequence[Record] = ()
+    ) -> Done:
+        """Judge an attempt, keep its records, tell the sink.
+
+        ``former`` are records of earlier attempts: of cases that this one did not decide they stay.
+        """
+        verdict = self._judge(attempt, checkout)
+        decided = {r.case_id for r in verdict.records if not is_stand_in(r)}
+        kept = tuple(r for r in former if not is_stand_in(r) and r.case_id not in decided)
+        if kept:
+            verdict = replace(verdict, records=(*kept, *verdict.records))
+        return self._tell(attempt, self._keep(attempt.job, verdict))
 
     def take_again(self, attempt: Attempt, checkout: Checkout | None) -> None:
         """Judge what was fetched once more; it replaces what is here only if it says as much."""
@@ -74,10 +104,10 @@ class Collector:
         """Give jobs that could not be fetched the verdict of the records that are here."""
         for job in jobs:
             former = self._former(job)
-            if job.job not in self._done and former:
+            if _key(job) not in self._done and former:
                 verdict = verdict_of(former)
                 strict = self.plan.measuring.strict
-                self._done[job.job] = Done(
+                self._done[_key(job)] = Done(
                     job, strictly(verdict, job.target) if strict else verdict
                 )
 
@@ -88,7 +118,7 @@ class Collector:
         for line in path.read_bytes().splitlines() if path.exists() else ():
             with suppress(ValueError):
                 found.append(parse_line(line))
-        return [record for record in found if record.job == job.job]
+        return [record for record in found if _base(record.job or "") == _base(job.job)]
 
     def _judge(self, attempt: Attempt, checkout: Checkout | None) -> Verdict:
         job = attempt.job
@@ -143,7 +173,7 @@ class Collector:
             self.not_kept = True
         done = Done(job, verdict)
         with self._lock:
-            self._done[job.job] = done
+            self._done[_key(job)] = done
         return done
 
     def stop(self, fleet: Fleet) -> None:
@@ -162,13 +192,12 @@ class Collector:
 
     def _running(self) -> list[PlannedJob]:
         with self._lock:
-            names = self._begun - self._done.keys()
-        return [job for job in self.plan.jobs if job.job in names]
+            return [job for key, job in self._begun.items() if key not in self._done]
 
     def fill_up(self, failures: Failures, interrupted: bool) -> None:
         """Give every job without a verdict one that says why it was not run."""
         for job in self.plan.jobs:
-            if job.job in self._done:
+            if _key(job) in self._done:
                 continue
             error = failures.errors.get(job.target.name)
             attempt = Attempt(job, self._folder.path / "logs", error=error)
@@ -180,7 +209,7 @@ class Collector:
 
     def done(self) -> list[Done]:
         """Finished jobs in the plan's order."""
-        return [self._done[job.job] for job in self.plan.jobs if job.job in self._done]
+        return [self._done[_key(job)] for job in self.plan.jobs if _key(job) in self._done]
 
     def records(self) -> list[Record]:
         """All records of the run."""
@@ -198,11 +227,20 @@ class Collector:
         ]
 
 
+def _key(job: PlannedJob) -> Key:
+    return job.target.name, job.op
+
+
+def _base(job: str) -> str:
+    """A job's name without the number of the attempt."""
+    return job.rpartition(".a")[0]
+
+
 def _ask_to_stop(fleet: Fleet, job: PlannedJob) -> None:
     session = fleet.sessions().get(job.target.name)
     if session is not None:
         with suppress(TargetError):  # a lost link: its agent ends the job by itself
-            session.request("stop", job=job.job).drop()
+            session.request("stop", store=job.spec["store"], job=job.job).drop()
 
 
 def row_of(record: Record, done: Done, case: str | None) -> Row:

@@ -203,6 +203,8 @@ def for_each_host(
                 raise activity.unheard
         for future in futures:
             future.result()
+        if activity.unheard is not None:
+            raise activity.unheard
     except (KeyboardInterrupt, InterruptedRun):
         for future in futures:
             future.cancel()

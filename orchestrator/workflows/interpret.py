@@ -329,6 +329,10 @@ def _placed(
     seen: Counter[str] = Counter()
     for record in found:
         extra: dict[str, Any] = {"checkout_differs": list(differing)} if differing else {}
+        if attempt.unlocked:
+            extra["flags"] = [*record.flags, "UNLOCKED"]
+        if attempt.beside:
+            extra["co_runners"] = list(attempt.beside)
         if not job.target.established and record.environment.get("commit") is None:
             extra["environment"] = {**record.environment, "commit": plan.commit}
         name = f"{job.job}\0{record.record_id}\0{seen[record.record_id]}"

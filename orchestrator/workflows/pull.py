@@ -12,19 +12,19 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.errors import ExitCode, TargetError, UsageError
-from orchestrator.events import Note
+from orchestrator.events import Note, Sink
 from orchestrator.execute.folder import RunFolder
 from orchestrator.execute.job import fetch_job
 from orchestrator.inventory.model import Inventory, Target
-from orchestrator.plan.jobs import Plan, PlannedJob
+from orchestrator.plan.jobs import Plan, PlannedJob, next_attempt
 from orchestrator.suites.measuring import Measuring
 from orchestrator.workflows.activity import Activity
 from orchestrator.workflows.collect import Collector
 from orchestrator.workflows.context import Context
+from orchestrator.workflows.finish import finish, merge_into
 from orchestrator.workflows.fleet import Fleet, for_each_host
 from orchestrator.workflows.prepare import Checkout
 from orchestrator.workflows.push import Failures
-from orchestrator.workflows.run import finish, merge_into
 
 
 def pull(context: Context, run: str | None, *, chosen: bool) -> ExitCode:
@@ -36,9 +36,9 @@ def pull(context: Context, run: str | None, *, chosen: bool) -> ExitCode:
     folder = RunFolder.open(context.runs, run)
     with folder.held(), Activity(context.sink) as sink, Fleet() as fleet:
         failures = Failures(sink)
-        saved = _saved(folder)
+        saved = saved_plan(folder)
         candidates = context.targets if chosen else context.inventory.targets
-        plan, targets = _plan_again(saved, candidates, folder, context.inventory, sink, chosen)
+        plan, targets = plan_again(saved, candidates, folder, context.inventory, sink, chosen)
         collector = Collector(plan, folder, sink)
 
         def work(target: Target) -> None:
@@ -67,7 +67,7 @@ def pull(context: Context, run: str | None, *, chosen: bool) -> ExitCode:
         return finish("pull", sink, folder, collector, failures, targets, merged, False, began)
 
 
-def _saved(folder: RunFolder) -> dict[str, Any]:
+def saved_plan(folder: RunFolder) -> dict[str, Any]:
     """The plan as it was kept; anything else under its name is an error with its place."""
     saved = folder.read_json("plan.json")
     try:
@@ -85,15 +85,15 @@ def _saved(folder: RunFolder) -> dict[str, Any]:
     return dict(saved)
 
 
-def _plan_again(
+def plan_again(
     saved: dict[str, Any],
     candidates: tuple[Target, ...],
     folder: RunFolder,
     inventory: Inventory,
-    sink: Activity,
+    sink: Sink,
     chosen: bool,
 ) -> tuple[Plan, list[Target]]:
-    """The jobs to pull, on the targets as the inventory has them now, and these targets."""
+    """The jobs at their latest attempts, on targets as the inventory has them now, and these."""
     known = {target.name: target for target in candidates}
     used = list(dict.fromkeys(job["target"] for job in saved["jobs"]))
     targets = [known[name] for name in used if name in known]
@@ -107,10 +107,14 @@ def _plan_again(
         if name not in known and not chosen:
             text = f"no longer in {inventory.path}, not pulled; add it again to pull from it"
             sink(Note(text, target=name, level="error"))
-    jobs = tuple(
-        PlannedJob(known[job["target"]], job["op"], job["job"], job["spec"], job["attempt"])
-        for job in saved["jobs"]
-        if job["target"] in known
-    )
-    plan = Plan(saved["run"], saved["tree"], jobs, saved["measuring"], saved.get("commit"))
+    intended = folder.intended()
+    jobs = []
+    for entry in saved["jobs"]:
+        if entry["target"] in known:
+            target, op = known[entry["target"]], entry["op"]
+            job = PlannedJob(target, op, entry["job"], entry["spec"], entry["attempt"])
+            while job.attempt < intended.get((target.name, op), ("", 0))[1]:
+                job = next_attempt(job)
+            jobs.append(job)
+    plan = Plan(saved["run"], saved["tree"], tuple(jobs), saved["measuring"], saved.get("commit"))
     return plan, targets

@@ -2,41 +2,56 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from orchestrator.errors import (
-    DeadDeviceError,
-    ExitCode,
-    InterruptedRun,
-    MxfleetError,
-    NoTreeError,
-    TargetError,
-    UsageError,
-    combine,
-)
-from orchestrator.events import Event, Note, Planned, Sink, Summary
-from orchestrator.execute.folder import NotKeptError, RunFolder
-from orchestrator.execute.job import run_job
+from orchestrator.errors import ExitCode, UsageError, combine
+from orchestrator.events import Planned, RunStarted, Summary
+from orchestrator.execute.folder import RunFolder
 from orchestrator.inventory.model import Target
-from orchestrator.plan.jobs import command_line, new_run_id, plan_run
+from orchestrator.plan.jobs import (
+    Plan,
+    PlannedJob,
+    command_line,
+    new_run_id,
+    plan_job,
+    plan_run,
+)
+from orchestrator.plan.schedule import Schedule, share_out
 from orchestrator.push.commit import commit_of
-from orchestrator.records import Record
-from orchestrator.results.merge import UnmergedError, merge
-from orchestrator.results.outliers import matrix as matrix_of
+from orchestrator.push.tree import Tree
 from orchestrator.suites.measuring import Measuring
 from orchestrator.workflows.activity import Activity
 from orchestrator.workflows.collect import Collector
 from orchestrator.workflows.context import Context
-from orchestrator.workflows.fleet import Fleet, for_each_host
-from orchestrator.workflows.prepare import prepare
+from orchestrator.workflows.engine import Engine
+from orchestrator.workflows.finish import MergeOutcome, Mode, finish, merge_into, recorded
+from orchestrator.workflows.fleet import Fleet
+from orchestrator.workflows.models import models_of, recorded_seconds
+from orchestrator.workflows.policy import Policy
 from orchestrator.workflows.push import Failures
 
-Mode = Literal["generate", "update"]
+
+@dataclass(frozen=True)
+class Wishes:
+    """What is asked of a run beside its operators.
+
+    ``spread``: every operator on every target (``replicate``), or each on one target of every
+    model (``shard``). ``matrix``: operators × hosts at the end. ``warm``: jobs on pushed trees may
+    be forked from a process that has imported torch. ``run``: the run's id, None: a new one.
+    """
+
+    mode: Mode = "generate"
+    measuring: Measuring = field(default_factory=Measuring)
+    policy: Policy = field(default_factory=Policy)
+    spread: Literal["replicate", "shard"] = "replicate"
+    command: str = "run"
+    matrix: bool = False
+    warm: bool = False
+    dry_run: bool = False
+    run: str | None = None
 
 
 def run(
@@ -46,79 +61,196 @@ def run(
     mode: Mode = "generate",
     measuring: Measuring | None = None,
     dry_run: bool = False,
+    policy: Policy | None = None,
+    run_id: str | None = None,
 ) -> ExitCode:
     """Run ``ops`` on the context's targets and merge what they measured by ``mode``'s rules.
 
     Raises ``UsageError`` when ``measuring`` asks of a target what it cannot honour.
     """
+    wishes = Wishes(
+        mode=mode,
+        measuring=measuring or Measuring(),
+        policy=policy or Policy(),
+        dry_run=dry_run,
+        run=run_id,
+    )
+    check_honoured(context.targets, wishes.measuring)
+    context.suite.check(_own(context, ops), wishes.measuring.cases)
+    return start(context, ops, wishes)
+
+
+def start(
+    context: Context,
+    ops: Sequence[str],
+    wishes: Wishes,
+    *,
+    wrong: Sequence[ExitCode] = (),
+    only: Collection[tuple[str, str]] | None = None,
+) -> ExitCode:
+    """Plan a new run and carry it out.
+
+    ``wrong`` are the codes of what was found before, for the exit code; ``only`` these targets'
+    operators are run.
+    """
     began = time.monotonic()
-    measuring = measuring or Measuring()
-    _check_honoured(context.targets, measuring)
-    context.suite.check(_own(context, ops), measuring.cases)
     tree = context.tree()
-    plan = plan_run(new_run_id(), context.targets, ops, context.suite, tree.name, measuring)
-    if dry_run:
+    groups = models_of(context) if wishes.spread == "shard" else None
+    plan = _planned(context, ops, wishes, tree, groups)
+    if only is not None:
+        plan = replace(plan, jobs=tuple(j for j in plan.jobs if (j.target.name, j.op) in only))
+    if wishes.dry_run:
         for job in plan.jobs:
             context.sink(Planned(job.target.name, job.op, command_line(job)))
         context.sink(
             Summary(
-                command="run",
-                exit_code=0,
+                command=wishes.command,
+                exit_code=int(combine(wrong)),
                 message=f"{len(plan.jobs)} job{'s' * (len(plan.jobs) != 1)} (dry run)",
             )
         )
-        return ExitCode.OK
+        return combine(wrong)
     folder = RunFolder.create(context.runs, plan.run)
-    recorded = _recorded(context.sink, folder)
     plan = replace(plan, commit=commit_of(context.inventory.folder, tree))
-    folder.write_json("plan.json", {**plan.as_dict(), "mode": mode})
+    kept: dict[str, Any] = {"mode": wishes.mode, "command": wishes.command, "spread": wishes.spread}
+    kept |= {"groups": groups, "warm": wishes.warm}
+    folder.write_json("plan.json", {**plan.as_dict(), **kept})
     folder.write_json("tree.json", {"tree": tree.name, "files": [list(e) for e in tree.entries]})
     folder.write_bytes(folder.path / "inventory.yaml", context.inventory.path.read_bytes())
-    interrupted = False
-    with folder.held(), Activity(recorded) as sink, Fleet() as fleet:
+    return carry_out(context, plan, folder, tree, wishes, groups, began, wrong=wrong)
+
+
+def _planned(
+    context: Context,
+    ops: Sequence[str],
+    wishes: Wishes,
+    tree: Tree,
+    groups: Mapping[str, str] | None,
+) -> Plan:
+    run_id = wishes.run or new_run_id()
+    detached = wishes.policy.detached
+    if groups is None:
+        plan = plan_run(
+            run_id,
+            context.targets,
+            ops,
+            context.suite,
+            tree.name,
+            wishes.measuring,
+            detached=detached,
+        )
+    else:
+        seconds = recorded_seconds(context.runs)
+        jobs = []
+        for group in dict.fromkeys(groups.values()):
+            there = {t.name: t for t in context.targets if groups[t.name] == group}
+            for name, part in share_out(ops, list(there), seconds).items():
+                jobs += [
+                    plan_job(
+                        run_id,
+                        there[name],
+                        op,
+                        context.suite,
+                        tree.name,
+                        wishes.measuring,
+                        detached=detached,
+                    )
+                    for op in part
+                ]
+        plan = Plan(run_id, tree.name, tuple(jobs), wishes.measuring)
+    if not wishes.warm:
+        return plan
+    jobs = [
+        job if job.target.established else replace(job, spec={**job.spec, "warm": True})
+        for job in plan.jobs
+    ]
+    return replace(plan, jobs=tuple(jobs))
+
+
+def carry_out(
+    context: Context,
+    plan: Plan,
+    folder: RunFolder,
+    tree: Tree,
+    wishes: Wishes,
+    groups: Mapping[str, str] | None,
+    began: float,
+    *,
+    wrong: Sequence[ExitCode] = (),
+    settled: Collection[PlannedJob] = (),
+    begun: Collection[PlannedJob] = (),
+) -> ExitCode:
+    """Run a plan's jobs, merge, tell.
+
+    ``settled`` jobs were done before; ``begun`` ones were started before and may still run. Both
+    are of ``plan``.
+    """
+    diary = recorded(context.sink, folder)
+    used = {job.target.name for job in plan.jobs}
+    targets = [target for target in context.targets if target.name in used]
+    with folder.held(), Activity(diary) as sink, Fleet() as fleet:
+        ops = tuple(dict.fromkeys(job.op for job in plan.jobs))
+        names = tuple(target.name for target in targets)
+        sink(RunStarted(wishes.command, plan.run, ops, names, len(plan.jobs), wishes.spread))
         failures = Failures(sink)
         collector = Collector(plan, folder, sink)
+        collector.keep_former(settled)
 
-        def work(target: Target) -> None:
-            with sink.doing("connecting", target.name):
-                session = fleet.session(target)
-            with sink.doing("preparing", target.name):
-                checkout = prepare(session, target, tree, ops, sink)
-                folder.write_checkout(target.name, asdict(checkout) if checkout else {})
-            refused: TargetError | None = None
-            for job in plan.jobs:
-                if job.target.name == target.name and collector.begin(job):
-                    with sink.doing(f"running {job.op}", target.name):
-                        attempt = run_job(session, job, folder, sink)
-                        if isinstance(attempt.error, NoTreeError):
-                            # Another job damaged it, or somebody removed it: not this job's fault.
-                            prepare(session, target, tree, ops, sink)
-                            attempt = run_job(session, job, folder, sink)
-                    verdict = collector.take(attempt, checkout).verdict
-                    if isinstance(attempt.error, TargetError):
-                        raise attempt.error
-                    if isinstance(verdict.refused, TargetError):
-                        refused = verdict.refused
-                        if not measuring.strict or isinstance(refused, DeadDeviceError):
-                            break
-                        # Strictly the device is unfit for this operator, maybe not for the next.
-                    elif verdict.refused is not None:
-                        sink(Note(verdict.refused.message, target=target.name, level="error"))
-            if refused is not None:
-                raise refused
+        def moved(job: PlannedJob, target: str) -> PlannedJob:
+            to = next(each for each in targets if each.name == target)
+            spec = plan_job(
+                plan.run,
+                to,
+                job.op,
+                context.suite,
+                tree.name,
+                plan.measuring,
+                detached=wishes.policy.detached,
+            )
+            if job.spec.get("warm") and not to.established:
+                spec = replace(spec, spec={**spec.spec, "warm": True})
+            collector.move(job, spec)
+            return spec
 
-        try:
-            for_each_host(sink, context.targets, work, failures, lambda: collector.stop(fleet))
-        except (KeyboardInterrupt, InterruptedRun):
-            interrupted = True
+        done = {id(job) for job in settled}
+        left = [job for job in plan.jobs if id(job) not in done]
+        schedule = Schedule(left, groups, moved if groups is not None else None)
+        engine = Engine(
+            [target for target in targets if any(j.target.name == target.name for j in left)]
+            if groups is None
+            else targets,
+            tree,
+            schedule,
+            collector,
+            folder,
+            fleet,
+            failures,
+            wishes.policy,
+            sink,
+            begun=[job.job for job in begun],
+        )
+        interrupted = engine.run()
     collector.fill_up(failures, interrupted)
-    merged = merge_into(context, collector.records(), mode, sink)
+    merged = MergeOutcome()
+    if not plan.measuring.verify_only:
+        merged = merge_into(context, collector.records(), wishes.mode, sink)
+    merged = replace(merged, codes=[*merged.codes, *wrong])
     return finish(
-        "run", sink, folder, collector, failures, context.targets, merged, interrupted, began
+        wishes.command,
+        sink,
+        folder,
+        collector,
+        failures,
+        targets,
+        merged,
+        interrupted,
+        began,
+        matrix=wishes.matrix,
+        lenient=wishes.command == "testall" and not plan.measuring.strict,
     )
 
 
-def _check_honoured(targets: Sequence[Target], measuring: Measuring) -> None:
+def check_honoured(targets: Sequence[Target], measuring: Measuring) -> None:
     """Refuse, before anything starts, what established scripts would silently not do."""
     beyond = measuring.beyond_established()
     unable = [target.name for target in targets if target.established]
@@ -138,88 +270,3 @@ def _own(context: Context, ops: Sequence[str]) -> list[str]:
         return list(ops)
     here = set(context.suite.operators())
     return [op for op in ops if op in here]
-
-
-@dataclass
-class MergeOutcome:
-    """The files that a merge concerned, and the exit codes of what went wrong with it."""
-
-    files: list[str] = field(default_factory=list)
-    codes: list[ExitCode] = field(default_factory=list)
-
-
-def merge_into(context: Context, records: Sequence[Record], mode: Mode, sink: Sink) -> MergeOutcome:
-    """Merge records into the working folder's statistics; a failure is said and counted."""
-    try:
-        reports = merge(
-            records,
-            context.statistics,
-            mode,
-            report=lambda text: sink(Note(text, level="warning")),
-        )
-        codes = []
-    except MxfleetError as error:
-        sink(Note(f"the results are in the run's folder, but: {error}", level="error"))
-        reports = error.reports if isinstance(error, UnmergedError) else []
-        codes = [error.code]
-    for report in reports:
-        sink(report.event())
-    return MergeOutcome(files=[str(report.path) for report in reports], codes=codes)
-
-
-def finish(
-    command: str,
-    sink: Sink,
-    folder: RunFolder,
-    collector: Collector,
-    failures: Failures,
-    targets: Sequence[Target],
-    merged: MergeOutcome,
-    interrupted: bool,
-    began: float,
-    *,
-    matrix: bool = False,
-) -> ExitCode:
-    """Emit the rows, the matrix of them if wanted, and the summary; return the exit code."""
-    counts: dict[str, int] = {}
-    rows = collector.rows()
-    for row in rows:
-        counts[row.status] = counts.get(row.status, 0) + 1
-        sink(row)
-    for event in itertools.chain(*matrix_of(rows)) if matrix else ():
-        sink(event)
-    code = combine(
-        [
-            *merged.codes,
-            *([NotKeptError.code] if collector.not_kept else []),
-            failures.code(),
-            *(done.verdict.code for done in collector.done()),
-            *([ExitCode.INTERRUPTED] if interrupted else []),
-        ]
-    )
-    summary = Summary(
-        command=command,
-        exit_code=int(code),
-        counts=counts,
-        known=sum(record.excused for record in collector.records()),
-        targets=failures.statuses(targets),
-        run=folder.run,
-        folder=str(folder.path),
-        files=tuple(merged.files),
-        seconds=time.monotonic() - began,
-        message="interrupted" if interrupted else None,
-    )
-    with suppress(NotKeptError):  # said before, when the records could not be kept
-        folder.write_json(f"{command}-summary.json", summary.as_dict())
-    sink(summary)
-    return code
-
-
-def _recorded(sink: Sink, folder: RunFolder) -> Sink:
-    def both(event: Event) -> None:
-        # Results are worth more than their diary: a full disk is told where they are kept.
-        with suppress(NotKeptError):
-            folder.event(event)
-        sink(event)
-
-    return both
