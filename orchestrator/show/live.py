@@ -29,7 +29,7 @@ from orchestrator.show.table import no_paint
 
 SHORTEST = 0.1  # seconds between two redraws
 LONGEST = 1.0  # the clock goes on also when nothing happens
-_SHARE = 0.1  # of the time that drawing may take
+_SHARE = 0.2  # of the time that drawing may take
 _MOST_UNSEEN = 2000  # events that wait for the next redraw
 USUAL_SIZE = (80, 24)  # cells and lines of a terminal that does not say
 
