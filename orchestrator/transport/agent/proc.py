@@ -7,6 +7,7 @@ that hides from all three ends up as our own child.
 """
 
 import ctypes
+import errno
 import os
 import signal
 import subprocess
@@ -83,17 +84,25 @@ def processes() -> Dict[int, Process]:
 
 
 def _has_cookie(pid: int, needle: bytes) -> bool:
+    found = _environment("/proc/%d/environ" % pid)
+    if found == b"":
+        # A first thread that has ended shows none, while others go on, or hang in a driver.
+        try:
+            threads = os.listdir("/proc/%d/task" % pid)
+        except OSError:
+            return False
+        for thread in threads if len(threads) > 1 else ():
+            found = found or _environment("/proc/%d/task/%s/environ" % (pid, thread))
+    return found is not None and needle in b"\0" + found + b"\0"
+
+
+def _environment(path: str) -> Optional[bytes]:
+    """What a process started with; b"" when it has none any more, None when we may not look."""
     try:
-        with open("/proc/%d/environ" % pid, "rb") as stream:
-            environment = stream.read()
-        if not environment:
-            # A first thread that has ended shows none, while others may go on, or hang in a driver.
-            for thread in os.listdir("/proc/%d/task" % pid):
-                with open("/proc/%d/task/%s/environ" % (pid, thread), "rb") as stream:
-                    environment = environment or stream.read()
-        return needle in b"\0" + environment + b"\0"
-    except OSError:
-        return False
+        with open(path, "rb") as stream:
+            return stream.read()
+    except OSError as error:
+        return b"" if error.errno == errno.ESRCH else None
 
 
 # Children that ``subprocess`` waits for itself; a foreign wait would lose their exit status.
