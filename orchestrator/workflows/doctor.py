@@ -15,6 +15,7 @@ from orchestrator.workflows.activity import Activity
 from orchestrator.workflows.context import Context
 from orchestrator.workflows.fleet import Fleet, for_each_host
 from orchestrator.workflows.hosts import check_target, mismatches
+from orchestrator.workflows.locking import device_locks
 from orchestrator.workflows.push import Failures
 
 LITTLE_DISK = 2 << 30  # bytes free in the store from which on it is worth a remark
@@ -89,6 +90,8 @@ def examine(fleet: Fleet, target: Target, pushed: Collection[str]) -> Iterator[C
     user, system = facts["user"], facts["system"]
     yield check("target", "OK", f"user {user}, python {facts['agent_python']}, {system}")
     yield from (Check(target.name, *told) for told in conditions(target, facts, pushed))
+    for status, message, hint in device_locks(fleet, target, fleet.session(target)):
+        yield check("lock", status, message, hint)
 
 
 Told = tuple[str, str, str, "str | None"]

@@ -19,12 +19,40 @@ from typing import Any
 from orchestrator.errors import MxfleetError, UnusableError
 from orchestrator.events import Note, Sink
 from orchestrator.inventory.model import Target
-from orchestrator.plan.lanes import Lane
+from orchestrator.plan.lanes import Lane, lanes_of
 from orchestrator.transport.session import AgentSession, Request
 from orchestrator.workflows.fleet import Fleet
 
 WAIT_SECONDS = 3600.0  # for a lock, unless told otherwise
 PROOF_SECONDS = 12.0  # for the agent's word at the end, when it has to prove a death itself
+
+
+class UnlockedError(UnusableError):
+    """Nobody can lock the target's devices; jobs run all the same, and are marked UNLOCKED."""
+
+
+def locker(
+    fleet: Fleet, target: Target, session: AgentSession
+) -> tuple[AgentSession, Mapping[str, Any]]:
+    """The agent that locks for ``target``, whose own is ``session``, and what to tell it.
+
+    Raises ``UnlockedError`` where there is none.
+    """
+    folder = {"folder": target.lock_folder}
+    if target.container is None:
+        return session, folder
+    inside = {"container": target.container, "docker_command": list(target.docker_command)}
+    try:
+        return fleet.host_session(target), {**folder, **inside}
+    except UnusableError as error:
+        if target.lock_folder is not None:
+            return session, {**folder, "mounted": True}
+        raise UnlockedError(
+            f"the devices cannot be locked, the host has no agent: {error.message}",
+            where=target.name,
+            hint="install python3 on the host, or set `lock_folder` to a folder of the host that "
+            "is mounted in the container",
+        ) from None
 
 
 class Held:
@@ -124,8 +152,10 @@ class Locks:
         long, or what is left of somebody's job on the device cannot be killed; ``LinkLostError``
         when the link breaks meanwhile.
         """
-        agent, settings = self._agent(target, session)
-        if agent is None:
+        try:
+            agent, settings = locker(self._fleet, target, session)
+        except UnlockedError as error:
+            self._warn(target, error)
             yield Held(locked=False)
             return
         with agent.request(
@@ -136,7 +166,6 @@ class Locks:
             who=self._who,
             hold=self._hold,
             wait_limit=self._wait_limit,
-            folder=target.lock_folder,
             **settings,
         ) as request:
             try:
@@ -152,30 +181,11 @@ class Locks:
                 held.release()
                 self._tell_left(target, lane, held)
 
-    def _agent(
-        self, target: Target, session: AgentSession
-    ) -> tuple[AgentSession | None, Mapping[str, Any]]:
-        """Who locks for ``target``, and what it has to know of the container."""
-        if target.container is None:
-            return session, {}
-        inside = {"container": target.container, "docker_command": list(target.docker_command)}
-        try:
-            return self._fleet.host_session(target), inside
-        except UnusableError as error:
-            if target.lock_folder is not None:
-                return session, {"mounted": True}
-            if target.host.name not in self._told:
-                self._told.add(target.host.name)
-                self._sink(
-                    Note(
-                        f"its devices cannot be locked, results are UNLOCKED: {error.message}; "
-                        "install python3 on the host, or set `lock_folder` to a folder of the "
-                        "host that is mounted in the container",
-                        target=target.name,
-                        level="warning",
-                    )
-                )
-            return None, {}
+    def _warn(self, target: Target, error: UnlockedError) -> None:
+        if target.host.name not in self._told:
+            self._told.add(target.host.name)
+            text = f"results are UNLOCKED: {error.message}; {error.hint}"
+            self._sink(Note(text, target=target.name, level="warning"))
 
     def _wait(self, target: Target, lane: Lane, request: Request) -> None:
         told: object = None
@@ -218,6 +228,39 @@ def holder_text(holder: Mapping[str, Any], now: float | None = None) -> str:
     age = f", for {max(0.0, now - since):.0f} s" if since is not None and now is not None else ""
     where = f" in {holder['container']}" if holder.get("container") else ""
     return f"{holder.get('who')} (run {holder.get('run')}, job {holder.get('job')}{where}{age})"
+
+
+def device_locks(
+    fleet: Fleet, target: Target, session: AgentSession
+) -> Iterator[tuple[str, str, str | None]]:
+    """What the doctor tells of the devices' locks: status, message and hint of each."""
+    try:
+        agent, settings = locker(fleet, target, session)
+        locks = [
+            lock for lane in lanes_of(target, session.call("gpus")["gpus"]) for lock in lane.locks
+        ]
+        seen = agent.call("lock_holders", **settings)
+    except UnusableError as error:
+        yield "WARNING", error.message, error.hint
+        return
+    found = {lock["device"]: lock for lock in seen["locks"] if lock["device"] in locks}
+    free = [device for device in locks if device not in found]
+    if free:
+        yield "OK", f"{', '.join(free)}: free", None
+    for device, lock in found.items():
+        who = holder_text(lock.get("holder") or {}, seen["clock"])
+        left = (lock.get("holder") or {}).get("unkillable") or ()
+        if lock.get("problem"):
+            yield "FAILED", lock["problem"], "remove it after a look at who put it there"
+        elif lock["held"]:
+            yield "WARNING", f"{device} is held by {who}", "jobs wait for their turn"
+        elif left:
+            pids = ", ".join(str(process.get("pid")) for process in left)
+            text = f"{device} is left alone: process {pids} of {who} could not be killed"
+            yield "FAILED", text, "free the device; while that process is there no job starts on it"
+        else:
+            text = f"{device} was held by {who}, whose agent died"
+            yield "WARNING", text, "the next job starts when that one is proven dead"
 
 
 def _waiting(item: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from .files import AgentError, portable
+from .files import AgentError
 from .jobfolder import JOB_NAME
 from .lockfiles import (
     CONTAINER_NAME,
@@ -312,7 +312,7 @@ def holders(args: Dict[str, Any]) -> Dict[str, Any]:
     except AgentError as error:
         if os.path.lexists(args.get("folder") or DEFAULT_FOLDER):
             raise error
-        return {"locks": []}
+        return {"clock": time.time(), "locks": []}
     locks: List[Dict[str, Any]] = []
     for device in folder.devices():
         try:
@@ -322,7 +322,7 @@ def holders(args: Dict[str, Any]) -> Dict[str, Any]:
             continue
         if held or note is not None:
             locks.append({"device": device, "held": held, "holder": _public(note)})
-    return {"folder": portable(folder.path), "clock": time.time(), "locks": locks}
+    return {"clock": time.time(), "locks": locks}
 
 
 def _public(note: Optional[Note]) -> Note:
