@@ -157,7 +157,11 @@ def inventory(state: State) -> str:
         f"    hosts: {names}",
         "hosts:",
     ]
-    lines += [f"  {host.name}: {{user: {host.user}}}" for host in hosts]
+    # They are one machine: with one folder for the locks their jobs would wait in turn.
+    lines += [
+        f"  {host.name}: {{user: {host.user}, lock_folder: /tmp/mxfleet-locks-{host.name}}}"
+        for host in hosts
+    ]
     return "\n".join(lines) + "\n"
 
 

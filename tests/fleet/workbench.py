@@ -109,6 +109,7 @@ class Bench:
         self.fleet = fleet
         self.folder = folder
         self.store = f"/tmp/mxfleet-test-{secrets.token_hex(4)}"
+        self.locks = f"{self.store}-locks"  # with the host's name behind it
         if suite is not None:
             shutil.copytree(suite, folder, dirs_exist_ok=True)
             self.inventory()
@@ -126,11 +127,12 @@ class Bench:
             "container": self.fleet.container,
             "store": self.store,
         }
-        text = {
-            "defaults": {**common, **defaults},
-            "groups": groups or {},
-            "hosts": users if hosts is None else hosts,
+        # All hosts are this one machine: with one folder for the locks they would wait in turn.
+        named = {
+            name: {"lock_folder": f"{self.locks}-{name}", **(settings or {})}
+            for name, settings in (users if hosts is None else hosts).items()
         }
+        text = {"defaults": {**common, **defaults}, "groups": groups or {}, "hosts": named}
         # JSON is YAML.
         (self.folder / "inventory.yaml").write_text(json.dumps(text, indent=1))
 
@@ -189,7 +191,9 @@ class Bench:
         return [name for name in done.stdout.decode().split() if not name.endswith(".lock")]
 
     def clean(self) -> None:
-        """Remove the store from the containers."""
+        """Remove the store from the containers, and the locks from this machine."""
+        for folder in Path(self.locks).parent.glob(f"{Path(self.locks).name}-*"):
+            shutil.rmtree(folder)
         for host in self.fleet.hosts:
             self.fleet.in_container(host, "rm", "-rf", self.store, check=False)
 
