@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from orchestrator.events import Row
+from orchestrator.show.hostset import host_set
 from orchestrator.show.legend import FLAGS, legend, timers, usual_repeats
 from orchestrator.show.numbers import UNKNOWN, duration, percent, rate
 from orchestrator.show.text import display_width, fold, pad, safe, truncate
@@ -34,6 +35,7 @@ _STEPS: tuple[dict[str, int], ...] = (
 )
 # More is no label: somebody's megabyte must not bury the table.
 _LONGEST_CELL = 400
+_NAMED_CASES = 3  # about which the same is said, more are counted
 
 Paint = Callable[[str, str], str]
 """Takes a status and text, returns the text coloured for it."""
@@ -187,19 +189,41 @@ def _fit(columns: Sequence[_Column], width: int) -> str:
 
 
 def _remarks(rows: Sequence[Row], width: int) -> list[str]:
-    lines: list[str] = []
-    told: list[Row] = []
+    """What rows have to say, the same of many hosts once."""
+    alike: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         unknown = ", ".join(flag for flag in row.flags if flag not in FLAGS)
         remark = "; ".join(text for text in (unknown, row.message, _known(row)) if text)
-        if remark:
-            case = f", {row.case}" if row.case else ""
-            text = truncate(safe(f"{row.op} on {row.target}{case}: {remark}"), 10 * width)
+        worst = f"{row.case_id} {row.worst!r}" if row.status == "FAILED" and row.worst else ""
+        if remark or worst:
+            alike.setdefault((row.op, remark, worst), []).append(row)
+    lines: list[str] = []
+    told: list[Row] = []
+    for (op, remark, worst), some in alike.items():
+        for where in _wheres(some) if remark else ():
+            text = truncate(safe(f"{op} on {where}: {remark}"), 10 * width)
             first, *rest = fold(text, width - 2)
             lines += [first, *(f"  {piece}" for piece in rest)]
-        if row.status == "FAILED":
-            lines += _worst(row, told, width)
+        if worst:
+            lines += _worst(some[0], told, width)
     return lines
+
+
+def _wheres(rows: Sequence[Row]) -> list[str]:
+    """Hosts and cases of an operator's rows: ``c500-[01-40], rows=8``; many cases are counted."""
+    by_case: dict[str | None, list[str]] = {}
+    for row in rows:
+        by_case.setdefault(row.case, []).append(row.target)
+    by_hosts: dict[str, list[str | None]] = {}
+    for case, targets in by_case.items():
+        by_hosts.setdefault(host_set(targets), []).append(case)
+    found = []
+    for hosts, cases in by_hosts.items():
+        if len(cases) > _NAMED_CASES:
+            found.append(f"{hosts}, {len(cases)} cases")
+        else:
+            found += [f"{hosts}, {case}" if case else hosts for case in cases]
+    return found
 
 
 def _worst(row: Row, told: list[Row], width: int) -> list[str]:

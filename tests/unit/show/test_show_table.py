@@ -151,7 +151,23 @@ def test_cases_of_a_sweep_can_be_told_apart(
     for line, cell in zip(lines[2:4], shown or cases, strict=True):
         assert f"  {cell}  " in line
     names = [f", {case}" if case else "" for case in cases]
-    assert lines[-2:] == [f"torch_rms_norm on local{name}: boom" for name in names]
+    said = [f"torch_rms_norm on local{name}: boom" for name in dict.fromkeys(names)]
+    assert lines[-len(said) :] == said
+
+
+def test_the_same_remark_on_many_hosts_and_cases_is_made_once() -> None:
+    rows = [
+        row("torch_rms_norm", f"c500-{host:02}", case=f"rows={case}", message=message)
+        for host in range(1, 5)
+        for case in range(6)
+        for message in ["odd" if (host, case) == (2, 3) else "no library"]
+    ]
+    remarks = [line for line in result_table(rows, WIDE) if line.startswith("torch_rms_norm on ")]
+    assert remarks == [
+        "torch_rms_norm on c500-[01-04], 5 cases: no library",
+        "torch_rms_norm on c500-[01,03-04], rows=3: no library",
+        "torch_rms_norm on c500-02, rows=3: odd",
+    ]
 
 
 def test_a_shape_that_tells_its_case_stands_alone() -> None:
