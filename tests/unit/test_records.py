@@ -66,6 +66,13 @@ def cold(**values: Any) -> dict[str, Any]:
         ({"timers": {**GOOD["timers"], "cpu": {"mean": -1.0}}}, "ERROR"),
         ({"timers": {**GOOD["timers"], "batch_gpu": {"mean": NAN}}}, "ERROR"),
         ({"verification": None, "timers": {}}, "ERROR"),
+        # only verified: then no time is missed, but all else
+        ({"measured": False, "timers": {}}, "PASSED"),
+        ({"measured": False, "timers": {}, "verification": None}, "UNVERIFIED"),
+        ({"measured": False, "timers": {}, "verification": {"passed": False}}, "FAILED"),
+        ({"measured": False, "timers": {}, **metrics(NAN)}, "FAILED"),
+        ({"measured": False, "timers": {}, "device": None}, "ERROR"),
+        ({"measured": False, **cold(mean=-1.0)}, "ERROR"),
         # on nothing
         ({"device": None}, "ERROR"),
         ({"device": {"kind": "cuda", "name": " "}}, "ERROR"),
@@ -123,6 +130,26 @@ JUDGED_BY: dict[str, Any] = {
         "poisoned": True,
         "own_check": False,
         "overruled": [],
+        "worst": [
+            {
+                "output": None,
+                "reason": "off",
+                "shape": [2, 3],
+                "expected_shape": [2, 3],
+                "dtype": "float16",
+                "expected_dtype": "float16",
+                "elements": [
+                    {
+                        "index": [0, 2],
+                        "got": got,
+                        "expected": 2**62,
+                        "abs_error": None,
+                        "rel_error": 0.5,
+                    }
+                    for got in (1, 1.0, True, "nan")
+                ],
+            }
+        ],
         "thresholds": [
             {"check": "cosine", "threshold": 0.99, "reason": None, "outside_rules": True}
         ],

@@ -586,6 +586,25 @@ def test_two_processes_that_merge_lose_nothing(tmp_path: Path) -> None:
     assert {record.record_id for record in load_records(tmp_path / "records")} == wanted
 
 
+@pytest.mark.parametrize("mode", ["generate", "update"])
+@pytest.mark.parametrize("status", ["PASSED", "FAILED", "UNVERIFIED"])
+def test_what_was_only_verified_is_no_part_of_it(
+    make_record: MakeRecord, tmp_path: Path, mode: Mode, status: str
+) -> None:
+    """Neither of a CSV nor of the store, not even against a row of the same case."""
+    merge([make_record()], tmp_path)
+    before = snapshot(tmp_path)
+    passed = status == "PASSED"
+    only = make_record(
+        status=status, measured=False, timers={}, verification={"passed": passed}, run="run-2"
+    )
+    quick = make_record(measured=False, case_id="bb", timers={"cold_gpu": {"mean": 1e-9}})
+    assert merge([only, quick], tmp_path, mode) == []
+    assert snapshot(tmp_path) == before
+    (report,) = merge([only, make_record(case_id="cc", run="run-2")], tmp_path, mode)
+    assert (report.appended, report.withheld) == (1, [])
+
+
 def test_a_full_disk_is_one_sentence_and_leaves_the_csv(
     make_record: MakeRecord, tmp_path: Path
 ) -> None:

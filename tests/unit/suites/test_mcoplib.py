@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import ExitCode, MxfleetError
+from orchestrator.suites.markers import ABSENT
 from orchestrator.suites.mcoplib import SCRIPT, McoplibSuite
 from orchestrator.suites.measuring import Measuring
 
@@ -175,3 +176,10 @@ def test_the_command() -> None:
     told = suite.command("a b", measuring=Measuring(), established=False, library=libraries)
     assert told == [*ours, "--library", "vllm", "--library", "_C=/x y.so"]
     assert suite.command("a b", measuring=asked, established=True, library=libraries) == base
+    only = Measuring(cases=("a=1",), strict=True, verify_only=True)
+    records = ["--records", "@JOB@/records.jsonl"]
+    told = suite.command("a b", measuring=only, established=False)
+    assert told == [SCRIPT, "--op", "a b", *records, *only.words()]
+    program, *arguments = suite.command("a b", measuring=only, established=True)[1:]
+    assert "run_verification" in program
+    assert arguments == ["a b", records[1], ABSENT, "a=1"]

@@ -24,6 +24,7 @@ from orchestrator.plan.jobs import Plan, PlannedJob
 from orchestrator.records import Status
 from orchestrator.results.merge import merge
 from orchestrator.suites.markers import scan
+from orchestrator.suites.measuring import Measuring
 from orchestrator.workflows.interpret import Verdict, interpret
 
 PLAN = Plan("r", "t", (), commit="c0ffee")
@@ -493,3 +494,45 @@ def test_established_scripts_do_not_look_at_the_device_so_we_do(
     left = attempt(tmp_path, target=ESTABLISHED, csv=csv, outcome=outcome())
     (found,) = judge(left, config).records
     assert (found.status.value, found.environment) == ("PASSED", {"device_expected": noted})
+
+
+VERIFIED = {"measured": False, "timers": {}}
+
+
+@pytest.mark.parametrize(
+    ("lines", "ended", "status", "code"),
+    [
+        ([record(**VERIFIED)], {}, "PASSED", 0),
+        ([record("UNVERIFIED", **VERIFIED)], {}, "UNVERIFIED", 0),
+        ([record("FAILED", **VERIFIED)], {"exit_code": 1}, "FAILED", 1),
+        ([record("UNAVAILABLE", **VERIFIED)], {"exit_code": 3}, "UNAVAILABLE", 3),
+        ([record(**VERIFIED)], {"exit_code": None, "signal": 11}, "ERROR", 1),
+        ([], {}, "ERROR", 1),
+        # A front door that knows no --verify has measured.
+        ([record()], {}, "ERROR", 1),
+    ],
+)
+@pytest.mark.parametrize("target", [OURS, ESTABLISHED])
+def test_records_of_an_accuracy_step(
+    tmp_path: Path,
+    target: Target,
+    lines: list[str],
+    ended: dict[str, Any],
+    status: str,
+    code: int,
+) -> None:
+    """Of a checkout too: there is no row that could tell, and none is asked for."""
+    plan = replace(PLAN, measuring=Measuring(verify_only=True))
+    made = attempt(tmp_path, target=target, lines=lines, outcome=outcome(**ended))
+    verdict = interpret(made, plan, config={"device_name": "MetaX C500"})
+    assert (verdict.status, verdict.code) == (Status(status), ExitCode(code))
+    if target is ESTABLISHED and status == "PASSED":
+        (found,) = verdict.records
+        expected = "the config is for MetaX C500, this device is NVIDIA H200"
+        assert found.environment["device_expected"] == expected
+
+
+def test_only_verified_where_measuring_was_asked_for_is_an_error(tmp_path: Path) -> None:
+    verdict = judge(attempt(tmp_path, lines=[record(**VERIFIED)], outcome=outcome()))
+    assert verdict.status is Status.ERROR
+    assert "a record of a case that was only verified" in (verdict.message or "")

@@ -84,6 +84,33 @@ def test_all_of_it_is_on_the_row() -> None:
     assert {key: found[key] for key in expected} == expected
 
 
+def test_one_that_was_only_verified_has_no_time_and_its_worst_elements() -> None:
+    element = {"index": [3, 7], "got": "nan", "expected": 2.0, "abs_error": None, "rel_error": None}
+    output = {
+        "output": "out",
+        "reason": "not finite",
+        "shape": [8, 16],
+        "expected_shape": [8, 16],
+        "dtype": "float16",
+        "expected_dtype": "float16",
+        "elements": [element],
+    }
+    found = row(
+        status="FAILED",
+        measured=False,
+        timers={},
+        parameters={"dtype": "float16"},
+        verification={"passed": False, "worst": [output]},
+    )
+    assert (found["status"], found["accuracy"], found["dtype"]) == ("FAILED", "No", "float16")
+    assert (found["seconds"], found["repeats"]) == (None, None)
+    assert found["worst"] == [output]
+
+
+def test_a_dtype_that_is_swept_is_nobodys() -> None:
+    assert row(parameters={"dtype": ["float16", "float32"]})["dtype"] is None
+
+
 @pytest.mark.parametrize(
     ("changes", "unknown"),
     [

@@ -61,7 +61,7 @@ def run(op, csv_path):
     print(f"Env: {os.environ.get('CHECKOUT_ENV')}")
     print(f"Folder: {BASE_DIR}")
     runner = load_runner(op)(op, config)
-    passed, distance = runner.run_verification()
+    passed, distance = runner.run_verification(config["device_id"])
     print(f"[VERIFY] {op} -> {'PASS' if passed else 'FAIL'} (1-CosSim: {distance:.2e})")
     if not passed:
         print(f"[FATAL] {op}: verification failed, no sampling")

@@ -8,7 +8,7 @@ class FatalRunner(OpBenchmarkBase):
         y = [float(i % 5) for i in range(length)]
         return x, y
 
-    def run_verification(self):
+    def run_verification(self, dev_id):
         x, y = self.setup()
         out = [2.0 * a + b for a, b in zip(x, y, strict=True)]
         return self.check_diff(out, [a + a + b for a, b in zip(x, y, strict=True)])
