@@ -10,6 +10,8 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TextIO
 
@@ -31,7 +33,7 @@ from orchestrator.workflows.context import Context
 from orchestrator.workflows.nightly_changes import compare
 from orchestrator.workflows.nightly_folder import Mark, NightFolder
 from orchestrator.workflows.push import push
-from orchestrator.workflows.run import run as run_all
+from orchestrator.workflows.testall import testall
 
 COMMAND = "nightly run"
 _LOG_WIDTH = 120
@@ -62,20 +64,9 @@ def _night(inventory: Path, folder: NightFolder, heard: _Heard) -> ExitCode:
     began = time.monotonic()
     loaded = load(inventory)
     context = Context(loaded, tuple(select(loaded, None)), heard)
-    pushed = push(context)
-    code = combine([pushed, run_all(context, context.suite.operators())])
+    code = combine([push(context), testall(context)])
     summary = heard.summary
-    run = summary.run or ""
-    mark = Mark(run, heard.log.name, int(code), summary.targets)
-    tonight = folder.night(mark)
-    earlier = next(folder.earlier(run), None)
-    changes = compare(tonight, folder.earlier(run))
-    message = _message(changes, earlier.run if earlier else None)
-    mark = Mark(run, heard.log.name, int(code), summary.targets, message)
-    try:
-        mark.write(folder.runs)
-    except NotKeptError as error:
-        heard(Note(str(error), level="error"))
+    changes, message = _finish(folder, heard, code)
     for change in changes:
         heard(change)
     heard.end(
@@ -85,14 +76,33 @@ def _night(inventory: Path, folder: NightFolder, heard: _Heard) -> ExitCode:
             counts=summary.counts,
             known=summary.known,
             targets=summary.targets,
-            run=run,
+            run=summary.run,
             folder=summary.folder,
             files=(*summary.files, str(heard.log)),
             seconds=time.monotonic() - began,
-            message="; ".join(part for part in (summary.message, message) if part),
+            message="; ".join(part for part in (summary.message, message) if part) or None,
         )
     )
     return code
+
+
+def _finish(
+    folder: NightFolder, heard: _Heard, code: ExitCode
+) -> tuple[list[NightChange], str | None]:
+    """Hold the night against the earlier ones, and mark its run with how it ended."""
+    summary = heard.summary
+    if summary.run is None:
+        return [], None
+    mark = Mark(summary.run, heard.log.name, int(code), summary.targets)
+    earlier = folder.earlier(summary.run)
+    last = next(earlier, None)
+    changes = compare(folder.night(mark), chain([last], earlier)) if last is not None else []
+    message = _message(changes, last.run if last is not None else None)
+    try:
+        replace(mark, message=message).write(folder.runs)
+    except NotKeptError as error:
+        heard(Note(str(error), level="error"))
+    return changes, message
 
 
 def _message(changes: Sequence[NightChange], since: str | None) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import cached_property
+from itertools import chain, islice
 
 from orchestrator.events import NightChange
 from orchestrator.records import Record, Status
@@ -29,11 +30,15 @@ Case = tuple[str, str, str | None]  # target, operator, case_id
 
 @dataclass(frozen=True)
 class Night:
-    """What a night left: its records, and what became of its targets (unknown after a crash)."""
+    """What a night left: its records, and what became of its targets (unknown after a crash).
+
+    Of ``undecided`` operators it says too little: they were not run, or not to their end.
+    """
 
     run: str
     cases: Mapping[Case, Record]
-    targets: Mapping[str, str] = field(default_factory=dict)
+    targets: Mapping[str, str]
+    undecided: frozenset[Job]
 
     @classmethod
     def of(
@@ -41,27 +46,36 @@ class Night:
     ) -> Night:
         """``whole`` says that the night came to its own end: what was not run then has a reason."""
         cases: dict[Case, Record] = {}
+        undecided: set[Job] = set()
         for record in sorted(records, key=lambda record: record.attempt or 0):
             target = record.target or ""
             if record.status is Status.NOT_RUN and (not whole or targets.get(target) != OK):
-                continue  # says nothing of the operator
-            cases[target, record.op, record.case_id] = record
-        return cls(run, cases, targets)
+                undecided.add((target, record.op))
+            else:
+                cases[target, record.op, record.case_id] = record
+        return cls(run, cases, targets, frozenset(undecided))
 
-    def jobs(self) -> set[Job]:
+    @cached_property
+    def jobs(self) -> Mapping[Job, Mapping[Case, Record]]:
         """The operators of which there is anything, target by target."""
-        return {(target, op) for target, op, _ in self.cases}
+        return _by_job(self.cases)
 
     def places(self) -> set[str]:
         """The targets of which there is anything."""
-        return {target for target, _, _ in self.cases}
+        return {target for target, _ in self.jobs}
+
+
+def _by_job(cases: Mapping[Case, Record]) -> dict[Job, dict[Case, Record]]:
+    found: dict[Job, dict[Case, Record]] = {}
+    for case, record in cases.items():
+        found.setdefault(case[:2], {})[case] = record
+    return found
 
 
 @dataclass
 class _Before:
     """What earlier nights knew, the newest first."""
 
-    runs: dict[Case, str] = field(default_factory=dict)
     decided: dict[Case, Record] = field(default_factory=dict)
     timed: dict[Case, Record] = field(default_factory=dict)
     newest: dict[str, Night] = field(default_factory=dict)  # by target: the last that has results
@@ -88,11 +102,9 @@ def compare(night: Night, earlier: Iterable[Night]) -> list[NightChange]:
 
 def _look_back(night: Night, last: Night, nights: Iterator[Night]) -> _Before:
     before = _Before()
-    for former in (last, *islice(nights, LOOK_BACK - 1)):
+    for former in chain([last], islice(nights, LOOK_BACK - 1)):
         for case, record in former.cases.items():
-            if case not in before.decided:
-                before.decided[case] = record
-                before.runs[case] = former.run
+            before.decided.setdefault(case, record)
             if record.status in _GOOD and record.headline is not None:
                 before.timed.setdefault(case, record)
         for target in former.places():
@@ -126,41 +138,41 @@ def _targets(night: Night, last: Night, before: _Before) -> Iterator[NightChange
 
 def _gone(night: Night, before: _Before, names: Mapping[str, str]) -> Iterator[NightChange]:
     """Cases and whole operators that a target had last, and that nothing was heard of now."""
-    jobs = night.jobs()
-    for target, former in before.newest.items():
-        if night.targets.get(target) != OK:
-            continue  # told of the target as a whole
-        for job in sorted(job for job in former.jobs() if job[0] == target):
-            mine = {c: r for c, r in former.cases.items() if c[:2] == job}
-            if job not in jobs:
-                yield NightChange("gone", target, op=job[1], since=former.run)
-            elif any(c[:2] == job and _stands_for_all(c, r) for c, r in night.cases.items()):
-                continue  # a job that died early: told as broken
-            else:
-                for case, record in mine.items():
-                    if case in night.cases:
-                        continue
-                    if _stands_for_all(case, record):
-                        yield _change("repaired", case, None, record, former.run, names)
-                    else:
-                        yield _change("gone", case, None, record, former.run, names)
+    for job, cases in _last_known(before):
+        if night.targets.get(job[0]) != OK or job in night.undecided:
+            continue  # told of the target as a whole, or nobody knows
+        since = before.newest[job[0]].run
+        now = night.jobs.get(job)
+        if now is None:
+            yield NightChange("gone", job[0], op=job[1], since=since)
+        elif not any(_stands_for_all(case, record) for case, record in now.items()):
+            # (A job that died early is told as broken.)
+            for case, record in cases.items():
+                if case not in now:
+                    kind = "repaired" if _stands_for_all(case, record) else "gone"
+                    yield _change(kind, case, None, record, since, names)
+
+
+def _last_known(before: _Before) -> Iterator[tuple[Job, Mapping[Case, Record]]]:
+    for night in {night.run: night for night in before.newest.values()}.values():
+        for job, cases in night.jobs.items():
+            if before.newest[job[0]] is night:
+                yield job, cases
 
 
 def _cases(night: Night, before: _Before, names: Mapping[str, str]) -> Iterator[NightChange]:
-    known = {case[:2] for case in before.decided}
+    known = _by_job(before.decided)
     new: set[Job] = set()
     changed: set[tuple[Job, str]] = set()
     for case, record in night.cases.items():
         target, op, _ = case
-        former = before.decided.get(case) or _in_the_place_of(case, record, before)
-        since = before.runs.get(case) or (
-            before.newest[target].run if target in before.newest else None
-        )
+        former = before.decided.get(case) or _in_the_place_of(case, record, known)
         if former is None:
+            since = before.newest[target].run if target in before.newest else None
             if target not in before.newest and record.status in _GOOD:
                 continue  # all of the target is new
             if (target, op) in known:
-                if not _was_cut_short(case, before):
+                if not any(_stands_for_all(c, r) for c, r in known[target, op].items()):
                     yield _change("new", case, record, None, since, names)
             elif record.status not in _GOOD:
                 yield _change("new", case, record, None, since, names)
@@ -170,7 +182,8 @@ def _cases(night: Night, before: _Before, names: Mapping[str, str]) -> Iterator[
             continue
         if former.status is not record.status:
             worse = _RANK.get(record.status, 2) >= _RANK.get(former.status, 2)
-            yield _change("broken" if worse else "repaired", case, record, former, since, names)
+            kind = "broken" if worse else "repaired"
+            yield _change(kind, case, record, former, former.run, names)
         timed = before.timed.get(case)
         if timed is None or record.status not in _GOOD or record.headline is None:
             continue
@@ -188,17 +201,14 @@ def _stands_for_all(case: Case, record: Record) -> bool:
     return case[2] is None and record.status not in _GOOD
 
 
-def _was_cut_short(case: Case, before: _Before) -> bool:
-    job = (*case[:2], None)
-    return job in before.decided and _stands_for_all(job, before.decided[job])
-
-
-def _in_the_place_of(case: Case, record: Record, before: _Before) -> Record | None:
+def _in_the_place_of(
+    case: Case, record: Record, known: Mapping[Job, Mapping[Case, Record]]
+) -> Record | None:
     """What a job that died early is held against: the worst of what it had before."""
     if not _stands_for_all(case, record):
         return None
-    mine = [former for other, former in before.decided.items() if other[:2] == case[:2]]
-    return max(mine, key=lambda former: _RANK.get(former.status, 2), default=None)
+    former = known.get(case[:2], {}).values()
+    return max(former, key=lambda one: _RANK.get(one.status, 2), default=None)
 
 
 def _change(

@@ -1,0 +1,194 @@
+"""Nights of a working folder on this machine: the real command, its log, its verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MXFLEET = Path(sys.executable).with_name("mxfleet")
+SCRIPT = """
+import argparse, json, os, pathlib, sys, time, uuid
+SUPPORTED_OPERATORS = ["night_one", "night_two"]
+parser = argparse.ArgumentParser()
+for name in ("--op", "--csv", "--records", "--set"):
+    parser.add_argument(name)
+parser.add_argument("--generate", action="store_true")
+options = parser.parse_args()
+told = json.loads(pathlib.Path("config", options.op + ".json").read_text())
+print("saying", options.op, flush=True)
+time.sleep(told.get("pause", 0))
+passed = told.get("passed", True)
+record = {"schema": "mxfleet-result/1", "record_id": uuid.uuid4().hex, "suite": "mcoplib",
+          "op": options.op, "case_id": "0123456789abcdef",
+          "status": "PASSED" if passed else "FAILED", "verification": {"passed": passed},
+          "device": {"kind": "cpu", "name": "Any"}, "repeat_spread": 0.01,
+          "timers": {"cpu": {"mean": told["seconds"], "median": told["seconds"]}}}
+with open(options.records, "a") as stream:
+    print(json.dumps(record), file=stream)
+sys.exit(0 if passed else 1)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    working = tmp_path / "work"
+    for name in ("config", "runners"):
+        (working / "benchmark" / name).mkdir(parents=True)
+    (working / "benchmark" / "mcoplib_mxbenchmark_ops.py").write_text(SCRIPT)
+    for op in ("night_one", "night_two"):
+        config(working, op, seconds=0.001)
+        runner = working / "benchmark" / "runners" / f"mcoplib_mxbenchmark_{op}_runners.py"
+        runner.write_text("class Runner(OpBenchmarkBase):\n    pass\n")
+    inventory = {
+        "defaults": {"env_script": "none"},
+        "hosts": {"here": {"transport": "local", "store": str(tmp_path / "store")}},
+    }
+    (working / "inventory.yaml").write_text(json.dumps(inventory))
+    return working
+
+
+def config(folder: Path, op: str, **values: Any) -> None:
+    (folder / "benchmark" / "config" / f"{op}.json").write_text(json.dumps(values))
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MXFLEET")}
+    return subprocess.Popen(
+        [MXFLEET, *arguments],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def mxfleet(folder: Path, *arguments: str, code: int = 0) -> str:
+    process = start(folder, *arguments)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == code, out + err
+    assert "Traceback" not in err
+    return out + err
+
+
+def logs(folder: Path) -> list[str]:
+    return [path.read_text() for path in sorted((folder / "nightly").glob("*.log"))]
+
+
+def summary(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text.splitlines()[-1])
+    return found
+
+
+def test_a_slowdown_and_a_failure_are_named(folder: Path) -> None:
+    first = mxfleet(folder, "nightly", "run")
+    assert "the first night, there is none to compare with" in first
+    mxfleet(folder, "run", "--op", "night_one")  # in between, nobody's night
+    config(folder, "night_one", seconds=0.0013)
+    config(folder, "night_two", seconds=0.001, passed=False)
+    second = mxfleet(folder, "nightly", "run", "--brief", code=1)
+    assert "broken    night_two on here: FAILED, was PASSED" in second
+    assert "slower    night_one on here: 1.00 ms -> 1.30 ms CPU time (+30%, limit 5%)" in second
+    assert "saying" not in second and "operator" not in second
+    runs = sorted((folder / "runs").iterdir())
+    assert len(runs) == 3
+    assert f"since {runs[0].name}: 1 broken, 1 slower" in second.splitlines()[-1]
+    whole = logs(folder)[1]
+    for text in ("saying night_one", "operator", "nothing to send", "sent 2 files", "slower  "):
+        assert (text in whole) == (text != "nothing to send"), text
+    assert whole.splitlines()[-1].endswith("exit code 1")
+
+    config(folder, "night_two", seconds=0.001)
+    third = [
+        json.loads(line)
+        for line in mxfleet(folder, "nightly", "run", "--output", "json").splitlines()
+        if line.startswith("{")
+    ]
+    assert [one["event"] for one in third].count("summary") == 1
+    assert third[-1]["command"] == "nightly run" and third[-1]["run"] == third[-1]["folder"][-22:]
+    changes = [one for one in third if one["event"] == "night_change"]
+    assert [(one["change"], one["op"], one["status"]) for one in changes] == [
+        ("repaired", "night_two", "PASSED")
+    ]
+    last = json.loads((runs[-1].parent / third[-1]["run"] / "nightly.json").read_text())
+    assert (last["exit_code"], last["targets"]) == (0, {"here": "OK"})
+
+
+def test_never_two_at_once(folder: Path) -> None:
+    config(folder, "night_one", seconds=0.001, pause=3)
+    first = start(folder, "nightly", "run")
+    assert first.stdout is not None
+    while "saying night_one" not in first.stdout.readline():
+        assert first.poll() is None
+    refused = mxfleet(folder, "nightly", "run", code=2)
+    assert "a night is at work already since 20" in refused
+    assert f"(process {first.pid} on " in refused
+    told = mxfleet(folder, "nightly", "status", "--output", "json")
+    assert json.loads(told.splitlines()[-2])["running"]["pid"] == first.pid
+    out, err = first.communicate(timeout=60)
+    assert first.returncode == 0, out + err
+    assert len(logs(folder)) == 1 and len(list((folder / "runs").iterdir())) == 1
+
+
+def test_what_keeps_a_night_from_beginning_is_in_its_log(folder: Path) -> None:
+    inventory = folder / "inventory.yaml"
+    good = inventory.read_text()
+    inventory.write_text("hosts: {here: {transport: carrier-pigeon}}\n")
+    said = mxfleet(folder, "nightly", "run", code=2)
+    assert "carrier-pigeon" in said
+    (log,) = logs(folder)
+    assert "carrier-pigeon" in log and log.endswith(", exit code 2\n")
+    inventory.write_text(good)
+    told = mxfleet(folder, "nightly", "status", "--output", "json")
+    last = json.loads(told.splitlines()[-2])["last"]
+    assert last["exit_code"] == 2 and "carrier-pigeon" in last["message"]
+
+
+def test_nothing_is_made_where_there_is_no_inventory(tmp_path: Path) -> None:
+    said = mxfleet(tmp_path, "nightly", "run", "-i", str(tmp_path / "none.yaml"), code=2)
+    assert "none.yaml" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_night_is_none_that_broke_everything(folder: Path) -> None:
+    mxfleet(folder, "nightly", "run")
+    config(folder, "night_one", seconds=0.001, pause=30)
+    night = start(folder, "nightly", "run")
+    assert night.stdout is not None
+    while "saying night_one" not in night.stdout.readline():
+        assert night.poll() is None
+    os.killpg(night.pid, signal.SIGINT)
+    out, err = night.communicate(timeout=60)
+    assert night.returncode == 130, out + err
+    assert "broken" not in out and "gone" not in out
+    config(folder, "night_one", seconds=0.002)
+    config(folder, "night_two", seconds=0.001)
+    again = mxfleet(folder, "nightly", "run", "--brief")
+    assert "slower    night_one on here" in again and "new" not in again
+
+
+def test_a_killed_night_is_told_as_cut_off_and_gets_a_successor(folder: Path) -> None:
+    config(folder, "night_two", seconds=0.001, pause=30)
+    night = start(folder, "nightly", "run")
+    assert night.stdout is not None
+    while "saying night_two" not in night.stdout.readline():
+        assert night.poll() is None
+    night.kill()
+    night.communicate(timeout=60)
+    time.sleep(1.1)  # the next one is of another second
+    told = mxfleet(folder, "nightly", "status")
+    assert "last       cut off" in told
+    config(folder, "night_one", seconds=0.002)
+    config(folder, "night_two", seconds=0.001)
+    again = mxfleet(folder, "nightly", "run", "--brief")
+    assert "slower    night_one on here" in again
