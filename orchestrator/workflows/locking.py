@@ -96,7 +96,8 @@ class Held:
 
     def release(self) -> None:
         """Give the lock up with what ``settle`` said; wait for the agent's word, within limits."""
-        request, self._request = self._request, None
+        with self._lock:
+            request, self._request = self._request, None
         if request is None:
             return
         with suppress(MxfleetError):
@@ -106,18 +107,15 @@ class Held:
         request.drop()
 
     def _listen(self, request: Request) -> None:
-        try:
+        with suppress(MxfleetError):
             self.ended = request.result()
-        except MxfleetError:
-            with self._lock:
-                gone = self._request is not None  # else we let go of it ourselves
-                if gone:
-                    self.lost.set()
-                calls = self._calls if gone else []
-            for call in calls:
-                call()
-        finally:
-            self._done.set()
+        with self._lock:
+            lost = self._request is not None  # else we let go of it ourselves
+            if lost:
+                self.lost.set()
+        self._done.set()
+        for call in self._calls if lost else ():
+            call()
 
 
 class Locks:
