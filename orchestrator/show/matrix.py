@@ -30,12 +30,13 @@ def matrix_lines(
 ) -> list[str]:
     """The lines for ``matrix`` and ``outliers``, at most ``width`` (≥ 80) cells wide.
 
-    None for a model of which no two hosts can be compared.
+    None for a model of which nothing was timed or no two hosts can be compared.
     """
     odd = {(one.op, one.case, one.target) for one in outliers}
     shown: list[str] = []
     for model, lines in _by_model(matrix).items():
-        if all(len(line.seconds.keys() | line.statuses) < 2 for line in lines):
+        alone = all(len(line.seconds.keys() | line.statuses) < 2 for line in lines)
+        if alone or not any(line.seconds for line in lines):
             continue
         block = _Block(lines, odd, width, paint)
         title = _plain(f"{_title(lines)} on {model or 'unknown devices'}, operators × hosts")

@@ -65,6 +65,7 @@ def test_many_hosts_are_folded() -> None:
     [
         [],
         [MatrixLine("rms", "C500", "cold_gpu", seconds={"a": 1.0}, median=1.0)],
+        [MatrixLine("rms", None, statuses={"a": "NOT_RUN", "b": "NOT_RUN"})],
         [MatrixLine(f"op{n}", "C500", "cpu", seconds={f"h{n}": 1.0}, median=1.0) for n in range(9)],
     ],
 )
