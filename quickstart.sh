@@ -46,6 +46,7 @@ missing_for_tests() {
     has ip || echo iproute2
     has tc || echo iproute2
     has rsync || echo rsync
+    has cron || echo cron
     # An engine refuses to work on a kernel with AppArmor when the profile loader is absent.
     if grep -qs Y /sys/module/apparmor/parameters/enabled; then
         has apparmor_parser || echo apparmor
