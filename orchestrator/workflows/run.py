@@ -63,15 +63,18 @@ def run(
     dry_run: bool = False,
     policy: Policy | None = None,
     run_id: str | None = None,
+    command: str = "run",
 ) -> ExitCode:
     """Run ``ops`` on the context's targets and merge what they measured by ``mode``'s rules.
 
-    Raises ``UsageError`` when ``measuring`` asks of a target what it cannot honour.
+    ``command`` is what the user typed. Raises ``UsageError`` when ``measuring`` asks of a target
+    what it cannot honour.
     """
     wishes = Wishes(
         mode=mode,
         measuring=measuring or Measuring(),
         policy=policy or Policy(),
+        command=command,
         dry_run=dry_run,
         run=run_id,
     )

@@ -51,7 +51,8 @@ def line_of(folder: RunFolder) -> RunLine:
 def _summary(folder: RunFolder) -> dict[str, Any] | None:
     """Exit code, counts and duration of the run; None when it has no readable summary."""
     try:
-        told = folder.read_json("run-summary.json")
+        command = folder.read_json("plan.json").get("command", "run")
+        told = folder.read_json(f"{command}-summary.json")
         return {
             "exit_code": int(told["exit_code"]),
             "counts": {str(name): int(count) for name, count in told["counts"].items()},

@@ -6,10 +6,8 @@ A run like any other, in all but this: nothing is timed, so nothing is merged.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from orchestrator.errors import ExitCode
-from orchestrator.events import Event, Summary
 from orchestrator.suites.measuring import Measuring
 from orchestrator.workflows.context import Context
 from orchestrator.workflows.run import run
@@ -24,9 +22,5 @@ def verify(
     dry_run: bool = False,
 ) -> ExitCode:
     """Verify ``ops`` on the context's targets; ``cases`` are ``KEY=VALUE`` filters."""
-
-    def told(event: Event) -> None:
-        context.sink(replace(event, command="verify") if isinstance(event, Summary) else event)
-
     measuring = Measuring(cases=tuple(cases), strict=strict, verify_only=True)
-    return run(replace(context, sink=told), ops, measuring=measuring, dry_run=dry_run)
+    return run(context, ops, measuring=measuring, dry_run=dry_run, command="verify")

@@ -93,6 +93,22 @@ def test_runs_come_latest_first_with_what_became_of_them(
     assert heard.summary().counts == {"running": 1, "unfinished": 1, "ended": 1}
 
 
+@pytest.mark.parametrize("command", ["verify", "testall"])
+def test_runs_of_other_commands_have_their_own_summary(
+    make: Make, tmp_path: Path, heard: Heard, command: str
+) -> None:
+    plan = {"run": "r", "tree": "t", "mode": "generate", "jobs": JOBS, "command": command}
+    made = make("20260101-000000-aaaaaa", plan=plan)
+    made.write_json("pull-summary.json", {**ENDED, "exit_code": 0})
+    runs(tmp_path, heard, None)
+    made.write_json(f"{command}-summary.json", ENDED)
+    runs(tmp_path, heard, None)
+    assert [(line.state, line.exit_code) for line in heard.runs()] == [
+        ("unfinished", None),
+        ("ended", 1),
+    ]
+
+
 def test_a_limit_says_what_it_leaves_out(make: Make, tmp_path: Path, heard: Heard) -> None:
     for day in range(1, 6):
         make(f"2026010{day}-000000-aaaaaa")
