@@ -125,6 +125,7 @@ class JobEnded(Event):
     log: str | None = None
     csv: str | None = None
     records: str | None = None
+    made: tuple[str, ...] = ()  # what a profiler wrote
 
 
 @dataclass(frozen=True)

@@ -222,6 +222,11 @@ class Record(_Part):
         return self.status in _EXCUSABLE and known is not None and not known.expired
 
     @property
+    def profiled(self) -> bool:
+        """Whether it was measured under a profiler: its times tell of that one as well."""
+        return bool((self.model_extra or {}).get("profiler"))
+
+    @property
     def _headline_name(self) -> str:
         cold = self.timers.cold_gpu
         on_cpu = self.device is not None and self.device.kind == "cpu"

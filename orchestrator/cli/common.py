@@ -39,6 +39,15 @@ HostsOption = Annotated[
         "A,B either, A&B both, A!B without; may be repeated. Default: all.",
     ),
 ]
+ProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="WORDS",
+        help="A profiler to put before the command: 'ncu --set full'; what it writes below {job} "
+        "comes back, times are not merged.",
+    ),
+]
 OutputOption = Annotated[
     Output, typer.Option("--output", help="text for people, json for scripts (JSON lines).")
 ]
@@ -88,6 +97,13 @@ def parse_cases(texts: list[str] | None) -> tuple[str, ...]:
                 f"--case {text!r} is no KEY=VALUE", hint="for example: --case num_tokens=4096"
             )
     return cases
+
+
+def parse_profile(text: str | None) -> tuple[str, ...]:
+    """The words of ``--profile``, none when it is not given; ``UsageError`` when it is broken."""
+    from orchestrator.suites.profilers import profiler_words
+
+    return () if text is None else profiler_words(text)
 
 
 def split_names(texts: list[str]) -> list[str]:

@@ -12,9 +12,11 @@ from orchestrator.cli.common import (
     InventoryOption,
     Output,
     OutputOption,
+    ProfileOption,
     make_context,
     operators_of,
     parse_cases,
+    parse_profile,
 )
 
 
@@ -67,6 +69,7 @@ def run(
             "--strict", help="UNVERIFIED exits 6; a device that the config does not name, 3."
         ),
     ] = False,
+    profile: ProfileOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the commands, run nothing.")
     ] = False,
@@ -92,6 +95,7 @@ def run(
         repeats=repeats,
         cases=cases,
         strict=strict,
+        profiler=parse_profile(profile),
     )
     mode: Literal["update", "generate"] = "update" if update else "generate"
     return run_workflow(context, ops, mode=mode, measuring=measuring, dry_run=dry_run)

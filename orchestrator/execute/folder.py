@@ -121,6 +121,15 @@ class RunFolder:
         """Where the CSV that a target wrote for an operator goes, as it was."""
         return self._made(self.path / "csv" / safe_name(target) / f"{safe_name(op)}.csv")
 
+    def made(self, target: str, op: str, attempt: int, name: str) -> Path:
+        """Where a file goes that a job made beside its results, a profiler's report say.
+
+        ``name`` is relative and comes from the target: whatever it says, it stays in its folder.
+        """
+        suffix = "" if attempt == 1 else f".{attempt}"
+        folder = self.path / "files" / safe_name(target) / f"{safe_name(op)}{suffix}"
+        return self._made(folder.joinpath(*(safe_name(part) for part in name.split("/"))))
+
     def write_json(self, name: str, value: Any) -> None:
         """Write ``name`` whole and durable."""
         self.write_bytes(self.path / name, json.dumps(value, indent=1, default=str).encode("ascii"))

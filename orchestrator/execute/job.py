@@ -17,6 +17,7 @@ from orchestrator.execute.folder import NotKeptError, RunFolder, not_kept
 from orchestrator.execute.lines import LONGEST_LINE, LineSplitter
 from orchestrator.plan.jobs import PlannedJob
 from orchestrator.suites.markers import Markers, MarkerScanner, together
+from orchestrator.transport.agent.made import MOST_BYTES, MOST_FILES
 from orchestrator.transport.agent.spool import SpoolParser
 from orchestrator.transport.session import AgentSession, Request
 
@@ -43,6 +44,9 @@ class Attempt:
     started: bool = False
     files: dict[str, int] = field(default_factory=dict)  # name and size of what came back
     left_out: dict[str, str] = field(default_factory=dict)  # what did not, and why
+    # Of a profiled job: what else it wrote, by name there, and what of it did not come.
+    made: dict[str, Path] = field(default_factory=dict)
+    made_left_out: dict[str, str] = field(default_factory=dict)
     unlocked: bool = False  # nobody could lock its device
     beside: tuple[str, ...] = ()  # what else of the run was at work on its host, as lane: operator
 
@@ -206,6 +210,7 @@ def _follow(
                 job=job.job,
                 offset=output.taken,
                 hold=job.spec.get("hold"),
+                made=_is_profiled(job),
             ) as request:
                 status = _receive(
                     request, output.feed, files, lambda message: _on_message(message, attempt, sink)
@@ -239,7 +244,9 @@ def fetch_job(session: AgentSession, job: PlannedJob, folder: RunFolder) -> Atte
         with _open_log(temporary) as log:
             output = _Output(job, log, lambda event: None)
             files.on_output = output.feed
-            with session.request("fetch", store=job.spec["store"], job=job.job) as request:
+            with session.request(
+                "fetch", store=job.spec["store"], job=job.job, made=_is_profiled(job)
+            ) as request:
                 status = _receive(
                     request,
                     files.data,
@@ -266,7 +273,12 @@ def _on_message(message: dict[str, Any], attempt: Attempt, sink: Sink) -> None:
         job = attempt.job
         sink(JobStarted(job.target.name, job.op, job.job, job.attempt))
     elif message.get("type") == "left_out":
-        attempt.left_out[str(message["name"])] = str(message["why"])
+        left_out = attempt.made_left_out if message.get("made") else attempt.left_out
+        left_out[str(message["name"])] = str(message["why"])
+
+
+def _is_profiled(job: PlannedJob) -> bool:
+    return bool(job.spec.get("profiler"))
 
 
 class _Files:
@@ -280,12 +292,16 @@ class _Files:
         self._place = contextlib.ExitStack()
         self._stream: BinaryIO | None = None
         self.on_output: Callable[[bytes], None] | None = None
+        self._sizes: dict[str, int] = {}  # of files that the job made
 
-    def announce(self, name: str, size: int) -> None:
+    def announce(self, name: str, size: int, made: bool = False) -> None:
         self._name, self._missing = name, size
-        self._attempt.files[name] = size
         job = self._attempt.job
-        if name == "records.jsonl":
+        if not made:
+            self._attempt.files[name] = size
+        if made:
+            self._take_made(name, size)
+        elif name == "records.jsonl":
             self._attempt.records = self._folder.records(job.target.name, job.op)
             self._stream = self._place.enter_context(self._folder.replacing(self._attempt.records))
         elif name == "result.csv":
@@ -294,13 +310,24 @@ class _Files:
         if not size:
             self._complete()
 
+    def _take_made(self, name: str, size: int) -> None:
+        """Keep a file that the job made, unless there are more of them than an agent sends."""
+        job, made = self._attempt.job, self._attempt.made
+        self._sizes[name] = size
+        too_much = sum(self._sizes.values()) > MOST_BYTES or len(self._sizes) > MOST_FILES
+        if too_much or not _is_profiled(job):
+            self._attempt.made_left_out[name] = "there is too much of it"
+            return
+        made[name] = self._folder.made(job.target.name, job.op, job.attempt, name)
+        self._stream = self._place.enter_context(self._folder.replacing(made[name]))
+
     @property
     def open(self) -> bool:
         return self._name is not None
 
     def data(self, data: bytes) -> None:
         self._missing -= len(data)
-        if self._name == "output" and self.on_output is not None:
+        if self._stream is None and self._name == "output" and self.on_output is not None:
             self.on_output(data)
         elif self._stream is not None:
             try:
@@ -316,6 +343,9 @@ class _Files:
 
     def give_up(self) -> None:
         """Drop a file that did not come whole; what was there before stays."""
+        if self._name is not None:
+            self._attempt.made.pop(self._name, None)
+        self._name = self._stream = None
         error = LinkLostError("the file did not come whole")
         with contextlib.suppress(LinkLostError):
             self._place.__exit__(type(error), error, None)
@@ -335,7 +365,7 @@ def _receive(
             else:
                 output(item)
         elif item.get("type") == "file":
-            files.announce(str(item["name"]), int(item["size"]))
+            files.announce(str(item["name"]), int(item["size"]), bool(item.get("made")))
         elif item.get("type") == "result":
             return item
         else:

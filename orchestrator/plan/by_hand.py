@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Target
-from orchestrator.plan.jobs import PlannedJob, environment_steps
+from orchestrator.plan.jobs import PlannedJob, command_words, environment_steps
 from orchestrator.suites import mcoplib
 from orchestrator.transport.endpoint import Endpoint
 from orchestrator.transport.quote import quote
@@ -32,8 +32,8 @@ def reproduce(job: PlannedJob, endpoint: Endpoint) -> str:
             hint="repeat it with mxfleet run, or edit the config in a copy of your own",
         )
     variables = [shlex.quote(f"{name}={value}") for name, value in sorted(spec["env"].items())]
-    words = [_with_folder(word) for word in spec["argv"]]
-    command = [*(["env", *variables] if variables else []), shlex.quote(spec["python"]), *words]
+    words = [_with_folder(word) for word in command_words(spec)]
+    command = [*(["env", *variables] if variables else []), *words]
     steps = [*_place(spec, job.target), "D=$(mktemp -d)", " ".join(command), 'ls -l "$D"']
     return shlex.join(_from_here(job.target, endpoint, " && ".join(steps), terminal=False))
 

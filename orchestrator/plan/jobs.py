@@ -18,6 +18,7 @@ from orchestrator.inventory.model import Target
 from orchestrator.suites import mcoplib
 from orchestrator.suites.mcoplib import McoplibSuite
 from orchestrator.suites.measuring import Measuring
+from orchestrator.suites.profilers import FOLDER
 
 
 @dataclass(frozen=True)
@@ -119,15 +120,19 @@ def command_line(job: PlannedJob) -> str:
     steps = [f"cd {_where(spec)}", *environment_steps(spec)]
     variables = [shlex.quote(f"{name}={value}") for name, value in sorted(spec["env"].items())]
     words = [
-        shlex.quote(word.replace(mcoplib.JOB, f"<store>/jobs/{job.job}")) for word in spec["argv"]
+        shlex.quote(word.replace(mcoplib.JOB, f"<store>/jobs/{job.job}"))
+        for word in command_words(spec)
     ]
-    run = " ".join(
-        [*(["env", *variables] if variables else []), shlex.quote(spec["python"]), *words]
-    )
+    run = " ".join([*(["env", *variables] if variables else []), *words])
     note = ""
     if spec.get("overlay"):
         note = f"  # in a private copy with {spec['overlay']['path']}: {spec['overlay']['values']}"
     return " && ".join([*steps, run]) + note
+
+
+def command_words(spec: dict[str, Any]) -> list[str]:
+    """What ``spec`` runs: a profiler if there is one, python, the script and its arguments."""
+    return [*spec.get("profiler", ()), spec["python"], *spec["argv"]]
 
 
 def environment_steps(spec: dict[str, Any]) -> list[str]:
@@ -180,6 +185,8 @@ def _spec(
         "timeout": target.timeouts.job,
         "silence": target.timeouts.silence,
     }
+    if measuring.profiler:
+        spec["profiler"] = [word.replace(FOLDER, mcoplib.JOB) for word in measuring.profiler]
     if target.workdir is None:
         return {**spec, "tree": tree, "subfolder": mcoplib.SUBFOLDER}
     spec.update(workdir=target.workdir, script=mcoplib.SCRIPT, copied=list(mcoplib.SYNC_FOLDERS))

@@ -4,7 +4,8 @@ The store takes every record; a CSV only rows that passed verification everywher
 cases have no place in a CSV either: a row there is a reference for comparing, and nothing says
 that theirs is right. ``generate`` appends the rows that a file lacks, ``update`` also replaces
 those that are more than 5 % faster. Merging again changes nothing, not even a file's time stamp.
-What is wrong with one CSV keeps nothing out of the others.
+What is wrong with one CSV keeps nothing out of the others. A profiler's times are no reference
+either: records made under one go to the store alone.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def merge(
     add_records(unique.values(), statistics_dir / "records", report=report)
     reports: dict[str, MergeReport] = {}
     errors: dict[str, MxfleetError] = {}
-    for run in _runs(list(unique.values())):
+    for run in _runs([record for record in unique.values() if not record.profiled]):
         for model, content in sorted(_models(run, report).items()):
             if model in errors:
                 continue

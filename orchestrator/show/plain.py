@@ -5,9 +5,10 @@ Into a pipe it is plain: no escapes, tables within 80 columns. Lines of jobs are
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -49,6 +50,7 @@ _GREEN, _YELLOW, _RED = "\x1b[32m", "\x1b[33m", "\x1b[31m"
 _STATUS = {"PASSED": _GREEN, "OK": _GREEN, "FAILED": _RED, "ERROR": _RED, "UNREACHABLE": _RED}
 PIPED_WIDTH = 80  # of tables where no terminal says how wide it is, and at least
 _MANY_LOGS = 12
+_MANY_MADE = 12
 _MANY_ROWS = 200  # with a matrix beside them only those that did not pass are shown
 
 
@@ -205,13 +207,26 @@ class PlainRenderer:
             more = len(lines) - _MANY_LOGS
             lines = [*lines[:_MANY_LOGS], f"and {counted(more, 'logs')} more of what did not pass"]
         folder = [safe(f"folder of the run: {_short(event.folder)}")] if event.folder else []
-        return [*lines, *folder, *(safe(f"file: {_short(path)}") for path in event.files)]
+        files = [safe(f"file: {_short(path)}") for path in event.files]
+        return [*lines, *_made_lines(self._jobs), *folder, *files]
 
     def _paint_status(self, status: str, text: str) -> str:
         return painted(status, text) if self._color else text
 
     def _paint(self, code: str, text: str) -> str:
         return f"{code}{text}{_RESET}" if self._color else text
+
+
+def _made_lines(jobs: Sequence[JobEnded]) -> list[str]:
+    """Where the files are that a profiler wrote; of many the folder that they have in common."""
+    every = [path for job in jobs for path in job.made]
+    if len(every) > _MANY_MADE:
+        return [safe(f"{len(every)} files of the profiler: {_short(os.path.commonpath(every))}")]
+    return [
+        safe(f"profile of {job.op} on {job.target}: {_short(path)}")
+        for job in jobs
+        for path in job.made
+    ]
 
 
 def _merged_lines(event: Merged) -> list[str]:

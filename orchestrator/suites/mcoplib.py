@@ -21,6 +21,7 @@ from orchestrator.suites import accuracy_step, whitelist
 from orchestrator.suites.cases import check_cases
 from orchestrator.suites.markers import ABSENT
 from orchestrator.suites.measuring import Measuring
+from orchestrator.suites.profilers import nvbench_words
 
 NAME = "mcoplib"
 SCRIPT = "mcoplib_mxbenchmark_ops.py"
@@ -155,6 +156,7 @@ class McoplibSuite:
         words = [SCRIPT, "--op", op]
         if not measuring.verify_only:
             words += ["--csv", f"{JOB}/result.csv", "--generate"]
+            words += nvbench_words(measuring.profiler)
         if not established:
             words += ["--records", records, *measuring.words()]
             for name in library:

@@ -16,7 +16,8 @@ Sampling = Literal["adaptive", "established"]
 class Measuring:
     """What the user asked of a run's measurements; ``cases`` are ``KEY=VALUE`` filters.
 
-    ``verify_only``: only the accuracy step, nothing is timed.
+    ``verify_only``: only the accuracy step, nothing is timed. ``profiler``: the words in front of
+    the command; what is timed under one is kept, but no reference for anything.
     """
 
     samples: int | None = None
@@ -25,6 +26,7 @@ class Measuring:
     cases: tuple[str, ...] = ()
     strict: bool = False
     verify_only: bool = False
+    profiler: tuple[str, ...] = ()
 
     def words(self) -> list[str]:
         """The arguments that our own front door takes for it."""
@@ -33,8 +35,9 @@ class Measuring:
             words += ["--set", f"samples={self.samples}"]
         if self.sampling is not None:
             words += ["--sampling", self.sampling]
-        if self.repeats is not None:
-            words += ["--repeats", str(self.repeats)]
+        repeats = self.repeats or (1 if self.profiler else None)  # several would be profiled alike
+        if repeats is not None:
+            words += ["--repeats", str(repeats)]
         for case in self.cases:
             words += ["--case", case]
         if self.strict:
@@ -61,9 +64,11 @@ class Measuring:
 
     def as_dict(self) -> dict[str, Any]:
         """For ``plan.json``; ``from_dict`` reads it."""
-        return {**asdict(self), "cases": list(self.cases)}
+        lists = {"cases": list(self.cases), "profiler": list(self.profiler)}
+        return {**asdict(self), **lists}
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Measuring:
         """What ``as_dict`` gave; raises ``TypeError`` for anything else."""
-        return cls(**{**saved, "cases": tuple(saved.get("cases", ()))})
+        tuples = {name: tuple(saved.get(name, ())) for name in ("cases", "profiler")}
+        return cls(**{**saved, **tuples})

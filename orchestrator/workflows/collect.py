@@ -15,6 +15,7 @@ from orchestrator.execute.job import Attempt
 from orchestrator.plan.jobs import Plan, PlannedJob
 from orchestrator.records import Record, Status, parse_line
 from orchestrator.results.case_name import case_names
+from orchestrator.suites.profilers import FOLDER
 from orchestrator.workflows.fleet import Fleet
 from orchestrator.workflows.interpret import Verdict, interpret, is_stand_in, verdict_of
 from orchestrator.workflows.prepare import Checkout
@@ -23,6 +24,7 @@ from orchestrator.workflows.strictness import device_mismatch, strictly
 
 STOP_SECONDS = 15.0
 ASK_AGAIN_SECONDS = 1.0
+_LEFT_OUT_TOLD = 3
 
 
 Key = tuple[str, str]  # target and operator
@@ -147,8 +149,11 @@ class Collector:
                 log=str(attempt.log),
                 csv=str(attempt.csv) if attempt.csv else None,
                 records=str(self._folder.records(job.target.name, job.op)),
+                made=tuple(str(path) for path in attempt.made.values()),
             )
         )
+        for text in _about_made(attempt):
+            self._sink(Note(text, target=job.target.name, level="warning"))
         return done
 
     def _check_device(self, done: Done) -> None:
@@ -283,9 +288,22 @@ def row_of(record: Record, done: Done, case: str | None) -> Row:
     )
 
 
+def _about_made(attempt: Attempt) -> list[str]:
+    """What there is to say of a profiler's files beside where they are."""
+    op, left_out = attempt.job.op, attempt.made_left_out
+    lost = [f"{op}: {name} did not come back: {why}" for name, why in left_out.items()]
+    if len(lost) > _LEFT_OUT_TOLD:
+        lost[_LEFT_OUT_TOLD:] = [f"{op}: nor did {len(lost) - _LEFT_OUT_TOLD} other files"]
+    if attempt.job.spec.get("profiler") and attempt.started and not attempt.made and not lost:
+        return [f"{op}: the profiler left no file; what it writes below {FOLDER} comes back"]
+    return lost
+
+
 def _remark(record: Record) -> str | None:
     differing = (record.model_extra or {}).get("checkout_differs")
     words = [record.error.message] if record.error else []
+    if record.profiled:
+        words.append("measured under a profiler: no time to compare with")
     if differing:
         words.append(f"ran the checkout's own {' and '.join(differing)}, not those from here")
     return "; ".join(words) or None

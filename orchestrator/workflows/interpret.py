@@ -7,6 +7,7 @@ one that left more than its records account for: a bad end, or lines that are no
 
 from __future__ import annotations
 
+import shlex
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -333,6 +334,8 @@ def _placed(
             extra["flags"] = [*record.flags, "UNLOCKED"]
         if attempt.beside:
             extra["co_runners"] = list(attempt.beside)
+        if plan.measuring.profiler:
+            extra["profiler"] = shlex.join(plan.measuring.profiler)
         if not job.target.established and record.environment.get("commit") is None:
             extra["environment"] = {**record.environment, "commit": plan.commit}
         name = f"{job.job}\0{record.record_id}\0{seen[record.record_id]}"

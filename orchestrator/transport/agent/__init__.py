@@ -22,6 +22,7 @@ MODULES = (
     "warm",
     "jobs",
     "fetch",
+    "made",
     "attach",
     "gpus",
     "lockfiles",

@@ -150,19 +150,10 @@ class Job(object):
         self, words: List[str], env: Dict[str, str], cwd: str, spool: Spool, told: Told
     ) -> Dict[str, Any]:
         cookie = self.spec["job"]
-        if self.spec.get("warm"):
-            warm = self._workers.start(self.spec, self.store, cwd, self.folder, told)
-            outcome = self._see_through(
-                warm, warm.cookies, spool, lambda kept: self._workers.release(warm, kept)
-            )
-            if warm.lost is not None:
-                spool.append(2, b"mxfleet: the warm Python of this job: %s\n" % warm.lost.encode())
-            if warm.refused is None or outcome["ended"] != "exited":
-                outcome["strays"] += warm.left
+        if self.spec.get("warm") and not self.spec.get("profiler"):
+            outcome = self._supervise_warm(cwd, spool, told)
+            if outcome is not None:
                 return outcome
-            text = "mxfleet: not in a warm Python, but in a fresh one: %s\n" % warm.refused
-            spool.append(2, text.encode())
-            told.forget()
         child = spawn(
             words,
             cookie,
@@ -174,6 +165,29 @@ class Job(object):
             pass_fds=(told.child_end,),
         )
         return self._see_through(child, (cookie,), spool, lambda _: release(child, cookie))
+
+    def _supervise_warm(self, cwd: str, spool: Spool, told: Told) -> Optional[Dict[str, Any]]:
+        """Run the job in a warm worker; None when it was not started and a fresh Python has to."""
+        why = self._workers.unfit(self.spec, self.store, cwd)
+        if why is None:
+            try:
+                job = self._workers.start(self.spec, self.store, cwd, self.folder, told)
+            except OSError as error:
+                why = "it cannot be started: %s" % error.strerror
+            else:
+                outcome = self._see_through(
+                    job, job.cookies, spool, lambda kept: self._workers.release(job, kept)
+                )
+                if job.lost is not None:
+                    text = "mxfleet: the warm Python of this job: %s\n" % job.lost
+                    spool.append(2, text.encode())
+                why = job.refused
+                if why is None or outcome["ended"] != "exited":
+                    outcome["strays"] += job.left
+                    return outcome
+        spool.append(2, b"mxfleet: not in a warm Python, but in a fresh one: %s\n" % why.encode())
+        told.forget()
+        return None
 
     def _see_through(
         self,

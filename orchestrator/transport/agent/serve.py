@@ -28,6 +28,7 @@ from .files import (
 from .guard import guard
 from .jobfolder import job_folder, sweep
 from .jobs import Job
+from .made import send_made
 from .proc import become_subreaper, reap
 from .trees import TreeStore
 from .warm import Workers
@@ -313,8 +314,15 @@ class Agent(object):
         finally:
             self._jobs.pop(name, None)
         request.say({"type": "output_end"})
-        fetch.send_files(job.folder, list(fetch.RESULT_FILES), request.say, request.data)
+        self._send_results(request, job.folder, bool(job.spec.get("profiler")))
         return {"outcome": outcome, "folder": job.folder}
+
+    @staticmethod
+    def _send_results(request: Request, folder: str, made: bool) -> None:
+        """Send what the job measured, and with ``made`` whatever else it wrote."""
+        fetch.send_files(folder, list(fetch.RESULT_FILES), request.say, request.data)
+        if made:
+            send_made(folder, request.say, request.data)
 
     def _stop(self, request: Request) -> Dict[str, Any]:
         """End a running job, whichever agent runs it, and wait for the proof."""
@@ -340,7 +348,7 @@ class Agent(object):
         folder = job_folder(store, args["job"])
         if status["state"] == "ended":
             request.say({"type": "output_end"})
-            fetch.send_files(folder, list(fetch.RESULT_FILES), request.say, request.data)
+            self._send_results(request, folder, bool(args.get("made")))
         return dict(status, folder=folder)
 
     def _job(self, request: Request) -> Dict[str, Any]:
@@ -351,8 +359,8 @@ class Agent(object):
         store = self._store(request, make=False)
         status = fetch.job_status(store, request.args["job"])
         folder = job_folder(store, request.args["job"])
-        names = list(request.args.get("names") or ("output",) + fetch.RESULT_FILES)
-        fetch.send_files(folder, names, request.say, request.data)
+        fetch.send_files(folder, ["output"], request.say, request.data)
+        self._send_results(request, folder, bool(request.args.get("made")))
         return status
 
 

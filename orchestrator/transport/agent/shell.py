@@ -1,5 +1,7 @@
 """The shell between a job and its command: env script, search paths, python, then the command.
 
+A profiler, when there is one, comes between env and python.
+
 The command's words arrive as words: nothing in them is read by a shell. How far it got, the shell
 tells on a pipe that it closes before the command starts, which so cannot take it back.
 """
@@ -17,7 +19,8 @@ JOB_MARK = "@JOB@"  # stands for the job's folder in a command's words
 # folders. Settings are appended after it, as the established command line does; the target's own
 # variables come last and win. Builtins are asked for by name: a script may define functions.
 SHELL = r"""
-__mxfleet_told=$1 __mxfleet_env=$2 __mxfleet_python=$3; shift 3; __mxfleet_command=("$@"); set --
+__mxfleet_told=$1 __mxfleet_env=$2 __mxfleet_python=$3 __mxfleet_profiler=$4; shift 4
+__mxfleet_command=("$@"); set --
 __mxfleet_cwd=$PWD
 if [ -n "$MXFLEET_ENV_SCRIPT" ]; then
   source "$MXFLEET_ENV_SCRIPT" ||
@@ -30,6 +33,8 @@ builtin unset MXFLEET_ENV_SCRIPT MXFLEET_PATH MXFLEET_LD_LIBRARY_PATH
 builtin cd -- "$__mxfleet_cwd"
 builtin type -P -- "$__mxfleet_python" >/dev/null ||
   { builtin echo python >&"$__mxfleet_told"; builtin exit 97; }
+[ -z "$__mxfleet_profiler" ] || builtin type -P -- "$__mxfleet_profiler" >/dev/null ||
+  { builtin echo profiler >&"$__mxfleet_told"; builtin exit 97; }
 builtin echo started >&"$__mxfleet_told"
 builtin exec "$__mxfleet_env" "${__mxfleet_command[@]}" {__mxfleet_told}>&-
 """
@@ -69,7 +74,7 @@ class Told(object):
 def shell_command(
     spec: Dict[str, Any], cwd: str, folder: str, told: Told
 ) -> Tuple[List[str], Dict[str, str]]:
-    """The argument vector and environment that run ``spec`` (python, argv, env, path, ...)."""
+    """The argument vector and environment that run ``spec`` (python, argv, env, profiler, ...)."""
     search = os.environ.get("PATH", os.defpath) + ":/bin:/usr/bin"
     bash, env_program = shutil.which("bash", path=search), shutil.which("env", path=search)
     if bash is None or env_program is None:
@@ -96,11 +101,12 @@ def shell_command(
         }
     )
     words = [bash, "--noprofile", "--norc", "-c", SHELL, "mxfleet", str(told.child_end)]
-    words += [env_program, spec["python"]]
+    profiler = list(spec.get("profiler") or ())
+    words += [env_program, spec["python"], profiler[0] if profiler else ""]
     words += ["%s=%s" % item for item in sorted(extra.items())]
     # The controller does not know where the job's folder will be.
-    argv = [word.replace(JOB_MARK, folder) for word in spec["argv"]]
-    words += [spec["python"]] + argv
+    argv = profiler + [spec["python"]] + list(spec["argv"])
+    words += [word.replace(JOB_MARK, folder) for word in argv]
     if any("\0" in word for word in words):
         raise AgentError("protocol", "a NUL byte in the job's command or environment")
     return words, env
@@ -123,6 +129,12 @@ def refusal(why: List[str], spec: Dict[str, Any], cwd: str) -> Optional[AgentErr
             "python",
             "python %r was not found after sourcing the env script" % spec["python"],
             "set `python` (or `path`) in the inventory",
+        )
+    if why[:1] == ["profiler"]:
+        return AgentError(
+            "profiler",
+            "the profiler %r was not found after sourcing the env script" % spec["profiler"][0],
+            "install it there, or name its folder in `path` of the inventory",
         )
     hint = "what it printed is in the job's log; its last command has to succeed"
     if why[:1] == ["env_script"]:

@@ -19,6 +19,8 @@ from orchestrator.suites.measuring import Measuring
         (Measuring(cases=("a=1", "b=x y")), ["--case", "a=1", "--case", "b=x y"]),
         (Measuring(strict=True), ["--strict"]),
         (Measuring(cases=("a=1",), verify_only=True), ["--case", "a=1", "--verify"]),
+        (Measuring(profiler=("ncu",)), ["--repeats", "1"]),
+        (Measuring(repeats=3, profiler=("ncu",)), ["--repeats", "3"]),
     ],
 )
 def test_the_words_for_the_front_door(measuring: Measuring, words: list[str]) -> None:
@@ -42,7 +44,7 @@ def test_what_established_scripts_cannot_honour(measuring: Measuring, beyond: li
 
 
 def test_it_is_kept_as_it_is() -> None:
-    whole = Measuring(1, "adaptive", 2, ("a=1",), True, True)
+    whole = Measuring(1, "adaptive", 2, ("a=1",), True, True, ("ncu", "-f"))
     kept = json.loads(json.dumps(whole.as_dict()))
     assert Measuring.from_dict(kept) == whole
     assert Measuring.from_dict({}) == Measuring()
@@ -53,4 +55,5 @@ def test_it_is_kept_as_it_is() -> None:
         "cases": ["a=1"],
         "strict": True,
         "verify_only": True,
+        "profiler": ["ncu", "-f"],
     }

@@ -95,6 +95,7 @@ def main() -> int:
     parser.add_argument("--generate", action="store_true")
     parser.add_argument("--records", required=True)
     parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--repeats")  # one process, however many are asked for
     options = parser.parse_args()
     config = json.loads((HERE / "config" / f"{options.op}.json").read_text(encoding="utf-8"))
     for pair in options.set:
