@@ -39,6 +39,7 @@ class Worker(object):
     def __init__(self, key: Tuple[Any, ...], store: str, cookie: str) -> None:
         self.key = key
         self.cookie = cookie
+        self.fit = False  # it has run a job
         self.idle_since = 0.0
         self.process: Optional["subprocess.Popen[bytes]"] = None
         self._record = os.path.join(store, "running", cookie)
@@ -163,15 +164,19 @@ class Workers(object):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: List[Worker] = []
+        self._unfit: Dict[Tuple[Any, ...], str] = {}
         self._closing = False
         self._asked: "queue.Queue[Tuple[Callable[[], None], queue.Queue[Any]]]" = queue.Queue()
         self._keeper: Optional[threading.Thread] = None
 
+    def unfit(self, spec: Dict[str, Any], store: str, cwd: str) -> Optional[str]:
+        """Why there is no use in starting a worker for a job: what the last one did."""
+        return self._unfit.get(_key(spec, store, cwd))
+
     def start(self, spec: Dict[str, Any], store: str, cwd: str, folder: str, told: Told) -> WarmJob:
         """Have a job forked by a worker that fits, or by a new one."""
-        words = spec["argv"]
-        front = next(at for at, word in enumerate(words) if not word.startswith("-")) + 1
-        key = _key(spec, words[:front], store, cwd)
+        words, front = spec["argv"], _front(spec)
+        key = _key(spec, store, cwd)
         worker = self._take(key)
         outputs: List[int] = []
         try:
@@ -210,8 +215,11 @@ class Workers(object):
         keep = keep and not (job.refused or job.lost or job.left or _is_dead(worker))
         with self._lock:
             if keep and not self._closing:
+                worker.fit = True
                 self._idle.append(worker)
                 return
+            if job.refused and not worker.fit:
+                self._unfit[worker.key] = job.refused
         worker.end()
 
     def close(self) -> None:
@@ -295,13 +303,18 @@ def _new_cookie() -> str:
     return name + "-" * (JOB_NAME_LENGTH - len(name))
 
 
-def _key(spec: Dict[str, Any], front: List[str], store: str, cwd: str) -> Tuple[Any, ...]:
+def _front(spec: Dict[str, Any]) -> int:
+    """How many of a command's words are python's flags and the front door."""
+    return next(at for at, word in enumerate(spec["argv"]) if not word.startswith("-")) + 1
+
+
+def _key(spec: Dict[str, Any], store: str, cwd: str) -> Tuple[Any, ...]:
     """What jobs of one worker have in common; first the tree."""
     script = env_script_of(spec, cwd)
-    settings = [spec.get(name) for name in ("python", "env", "path", "ld_library_path", "lane")]
+    settings = [spec.get(name) for name in ("python", "env", "path", "ld_library_path")]
     return (
         (store, spec.get("tree"), _identity(cwd)),
-        tuple(front),
+        tuple(spec["argv"][: _front(spec)]),
         script,
         _identity(script) if script else None,
         json.dumps(settings, sort_keys=True),

@@ -325,11 +325,17 @@ def test_without_a_fit_worker_a_fresh_python_runs_the_job(
     text = door.read_text()
     door.write_text(spoil(text))
     assert door.read_text() != text
+    # So that each start is seen.
+    (warmth.folder / "env" / "env.sh").write_text(f"echo started >> {warmth.folder}/starts")
     warmth.tree = warmth.push()
     ran = warmth.run()
-    assert f"mxfleet: not in a warm Python, but in a fresh one: {why}\n" in ran.stderr.decode()
+    line = f"mxfleet: not in a warm Python, but in a fresh one: {why}\n"
+    assert ran.stderr.decode().endswith(f"{line}to stderr\n")
     assert ran.outcome["exit_code"] == 0 and b'"PASSED"' in ran.files["records.jsonl"]
     assert forks(warmth.tree) == []
+    again = warmth.run()
+    assert (again.outcome["exit_code"], again.stderr.decode()) == (0, f"{line}to stderr\n")
+    assert (warmth.folder / "starts").read_text() == "started\n" * 3
 
 
 @pytest.mark.parametrize(
