@@ -162,9 +162,9 @@ class _Heard:
     def _keep(self, event: Event) -> None:
         try:
             self._render(event)
-        except InterruptedRun as error:
-            # Said once; results are worth more than the story of how they came about.
-            text = f"the night's log takes no more: {error.message}"
+        except InterruptedRun:  # raised once: from then on it is silent
+            # Results are worth more than the story of how they came about.
+            text = f"{self.log}: the night's log takes no more, is the disk full? The night goes on"
             self._sink(Note(text, level="error"))
 
     def _mark(self, run: str) -> None:

@@ -13,6 +13,10 @@ from typing import Any
 
 import pytest
 
+from orchestrator.events import Event, Note, Summary
+from orchestrator.workflows.nightly import night
+from orchestrator.workflows.nightly_folder import NightFolder
+
 MXFLEET = Path(sys.executable).with_name("mxfleet")
 SCRIPT = """
 import argparse, json, os, pathlib, sys, time, uuid
@@ -155,6 +159,21 @@ def test_what_keeps_a_night_from_beginning_is_in_its_log(folder: Path) -> None:
     assert last["exit_code"] == 2 and "carrier-pigeon" in last["message"]
 
 
+def test_a_log_that_takes_no_more_is_told_once_and_ends_no_night(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Event] = []
+    monkeypatch.setattr(
+        NightFolder, "new_log", lambda self: Path("/dev/full").open("w", encoding="utf-8")
+    )
+    assert night(folder / "inventory.yaml", heard.append) == 0
+    notes = [event.message for event in heard if isinstance(event, Note) and event.level == "error"]
+    assert notes == [
+        "/dev/full: the night's log takes no more, is the disk full? The night goes on"
+    ]
+    assert isinstance(heard[-1], Summary) and heard[-1].counts == {"PASSED": 2}
+
+
 def test_nothing_is_made_where_there_is_no_inventory(tmp_path: Path) -> None:
     said = mxfleet(tmp_path, "nightly", "run", "-i", str(tmp_path / "none.yaml"), code=2)
     assert "none.yaml" in said
@@ -164,13 +183,13 @@ def test_nothing_is_made_where_there_is_no_inventory(tmp_path: Path) -> None:
 def test_an_interrupted_night_is_none_that_broke_everything(folder: Path) -> None:
     mxfleet(folder, "nightly", "run")
     config(folder, "night_one", seconds=0.001, pause=30)
-    night = start(folder, "nightly", "run")
-    assert night.stdout is not None
-    while "saying night_one" not in night.stdout.readline():
-        assert night.poll() is None
-    os.killpg(night.pid, signal.SIGINT)
-    out, err = night.communicate(timeout=60)
-    assert night.returncode == 130, out + err
+    process = start(folder, "nightly", "run")
+    assert process.stdout is not None
+    while "saying night_one" not in process.stdout.readline():
+        assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, out + err
     assert "broken" not in out and "gone" not in out
     config(folder, "night_one", seconds=0.002)
     config(folder, "night_two", seconds=0.001)
@@ -180,12 +199,12 @@ def test_an_interrupted_night_is_none_that_broke_everything(folder: Path) -> Non
 
 def test_a_killed_night_is_told_as_cut_off_and_gets_a_successor(folder: Path) -> None:
     config(folder, "night_two", seconds=0.001, pause=30)
-    night = start(folder, "nightly", "run")
-    assert night.stdout is not None
-    while "saying night_two" not in night.stdout.readline():
-        assert night.poll() is None
-    night.kill()
-    night.communicate(timeout=60)
+    process = start(folder, "nightly", "run")
+    assert process.stdout is not None
+    while "saying night_two" not in process.stdout.readline():
+        assert process.poll() is None
+    process.kill()
+    process.communicate(timeout=60)
     time.sleep(1.1)  # the next one is of another second
     told = mxfleet(folder, "nightly", "status")
     assert "last       cut off" in told
