@@ -163,10 +163,9 @@ def test_a_log_that_takes_no_more_is_told_once_and_ends_no_night(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Event] = []
-    monkeypatch.setattr(
-        NightFolder, "new_log", lambda self: Path("/dev/full").open("w", encoding="utf-8")
-    )
-    assert night(folder / "inventory.yaml", heard.append) == 0
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        monkeypatch.setattr(NightFolder, "new_log", lambda self: full)
+        assert night(folder / "inventory.yaml", heard.append) == 0
     notes = [event.message for event in heard if isinstance(event, Note) and event.level == "error"]
     assert notes == [
         "/dev/full: the night's log takes no more, is the disk full? The night goes on"
