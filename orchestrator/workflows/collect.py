@@ -294,7 +294,8 @@ def _about_made(attempt: Attempt) -> list[str]:
     lost = [f"{op}: {name} did not come back: {why}" for name, why in left_out.items()]
     if len(lost) > _LEFT_OUT_TOLD:
         lost[_LEFT_OUT_TOLD:] = [f"{op}: nor did {len(lost) - _LEFT_OUT_TOLD} other files"]
-    if attempt.job.spec.get("profiler") and attempt.started and not attempt.made and not lost:
+    ran = attempt.outcome is not None
+    if attempt.job.spec.get("profiler") and ran and not attempt.made and not lost:
         return [f"{op}: the profiler left no file; what it writes below {FOLDER} comes back"]
     return lost
 
@@ -302,7 +303,7 @@ def _about_made(attempt: Attempt) -> list[str]:
 def _remark(record: Record) -> str | None:
     differing = (record.model_extra or {}).get("checkout_differs")
     words = [record.error.message] if record.error else []
-    if record.profiled:
+    if record.profiled and record.headline is not None:
         words.append("measured under a profiler: no time to compare with")
     if differing:
         words.append(f"ran the checkout's own {' and '.join(differing)}, not those from here")

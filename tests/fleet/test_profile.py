@@ -111,6 +111,8 @@ def test_a_profiler_that_is_not_there(bench: Bench) -> None:
         assert "the profiler 'no-such-profiler' was not found" in failed[host]["message"]
         assert "name its folder in `path`" in failed[host]["message"]
     assert events[-1]["counts"] == {"NOT_RUN": 2}
+    # Nothing ran, so there is nothing to say of its files.
+    assert [e for e in events if e["event"] == "note" and "the profiler left" in e["message"]] == []
 
 
 def test_what_comes_back_and_what_does_not(bench: Bench) -> None:

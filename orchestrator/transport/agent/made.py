@@ -60,8 +60,8 @@ def _walk(folder: str, below: str, depth: int) -> Iterator[Tuple[str, int]]:
         return
     for entry in entries:
         name = below + entry.name
-        if not below and entry.name in OURS:
-            continue
+        if not below and (entry.name in OURS or entry.name.lstrip(".").startswith(RESULT_FILES)):
+            continue  # a result, or what was beside it while it was written
         try:
             if entry.is_dir(follow_symlinks=False):
                 if depth < DEEPEST:

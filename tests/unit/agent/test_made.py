@@ -32,7 +32,7 @@ def sent(folder: Path) -> tuple[dict[str, bytes], dict[str, str]]:
 
 
 def test_ours_are_not_sent_again(tmp_path: Path) -> None:
-    for name in sorted(made.OURS - {"shadow"}):
+    for name in (*sorted(made.OURS - {"shadow"}), ".result.csv.lock", "records.jsonl.1.tmp"):
         (tmp_path / name).write_text(name)
     (tmp_path / "shadow" / "config").mkdir(parents=True)
     (tmp_path / "shadow" / "config" / "x.json").write_text("{}")
