@@ -383,3 +383,20 @@ def test_an_idle_worker_ends_after_a_while(
     job.stdout.close()
     job.stderr.close()
     workers.close()
+
+
+def test_a_warm_job_outlives_its_link(warmth: Warm, agents: Agents) -> None:
+    spec = warmth.spec("for n in range(30): print('line', n, flush=True); time.sleep(0.1)", hold=20)
+    request = warmth.session.request("run", **spec)
+    first = b""
+    while b"line 3" not in first:
+        item = request.next(60)
+        assert item is not None
+        first += item if isinstance(item, bytes) else b""
+    agents.cut(warmth.session)
+    other = agents.start()
+    asked = {"store": spec["store"], "job": spec["job"], "offset": len(first), "hold": 5.0}
+    ran = receive(other, asked, op="attach")
+    assert ran.outcome["exit_code"] == 0, ran
+    assert "line 29\n" in ran.text and b'"PASSED"' in ran.files["records.jsonl"]
+    until(lambda: not forks(warmth.tree), "the first agent goes, with its worker")
