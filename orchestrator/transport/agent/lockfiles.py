@@ -17,7 +17,7 @@ import threading
 import time
 from typing import Any, Dict, List, Optional
 
-from .files import AgentError, explain_os_error
+from .files import AgentError
 from .jobfolder import JOB_NAME
 
 DEFAULT_FOLDER = "/tmp/mxfleet-locks"
@@ -30,50 +30,60 @@ Note = Dict[str, Any]
 
 
 class LockFolder(object):
-    """The folder, looked at and opened; ``make`` makes it where it is not there."""
+    """The folder, looked at and opened; ``make`` makes it where it is not there.
+
+    All goes through its descriptor: its owner may put a link in its place at any time.
+    """
 
     def __init__(self, path: Optional[str], make: bool = True) -> None:
         self.path = path or DEFAULT_FOLDER
+        self._handle: Optional[int] = None
         if not os.path.isabs(self.path):
             raise AgentError("permission", "the lock folder %s is not absolute" % self.path)
         try:
-            if make:
-                self._make()
-            self._check()
+            made = make and self._make()
+            self._handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            if made:
+                os.fchmod(self._handle, 0o1777)
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR) and not make:
-                raise AgentError(
-                    "permission",
-                    "the lock folder %s is not here" % self.path,
-                    "mount the host's folder there, or leave `lock_folder` out",
-                )
-            raise explain_os_error(error, "opening the lock folder %s" % self.path)
-
-    def _make(self) -> None:
-        try:
-            os.mkdir(self.path, 0o755)
-        except FileExistsError:
-            return
-        os.chmod(self.path, 0o1777)
-
-    def _check(self) -> None:
-        there = os.lstat(self.path)
-        if not stat.S_ISDIR(there.st_mode):
-            raise AgentError(
-                "permission",
-                "the lock folder %s is a link or no folder" % self.path,
-                "remove it, or set `lock_folder` to another one",
-            )
-        if there.st_mode & stat.S_IWOTH and not there.st_mode & stat.S_ISVTX:
+            raise self._refused(error)
+        mode = os.fstat(self._handle).st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise AgentError(
                 "permission",
                 "in the lock folder %s everybody may delete the others' locks" % self.path,
                 "chmod 1777 it",
             )
 
+    def __del__(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+
+    def _refused(self, error: OSError) -> AgentError:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) and os.path.lexists(self.path):
+            return AgentError(
+                "permission",
+                "the lock folder %s is a link or no folder" % self.path,
+                "remove it, or set `lock_folder` to another one",
+            )
+        return AgentError(
+            "permission",
+            "the lock folder %s cannot be used: %s" % (self.path, os.strerror(error.errno or 0)),
+            "chmod 1777 it, or set `lock_folder` to a folder that all users of the host may "
+            "write to, and that its containers have if the host has no Python",
+        )
+
+    def _make(self) -> bool:
+        try:
+            os.mkdir(self.path, 0o755)
+        except FileExistsError:
+            return False
+        return True
+
     def shared_with_host(self) -> bool:
         """In a container: whether the folder is of another file system than the container's own."""
-        return os.stat(self.path).st_dev != os.stat("/").st_dev
+        assert self._handle is not None
+        return os.fstat(self._handle).st_dev != os.stat("/").st_dev
 
     def open(self, device: str) -> int:
         """Open a device's file for reading and writing, made for everybody when there is none."""
@@ -83,13 +93,11 @@ class LockFolder(object):
         began = time.monotonic()
         while True:
             try:
-                return self._open(path)
+                return self._open(device)
             except OSError as error:
                 young = time.monotonic() - began < FRESH_SECONDS
-                if error.errno in (errno.ENOENT, errno.EEXIST) and young:
-                    continue  # made or removed by somebody else at this very moment
-                if error.errno == errno.EACCES and young:
-                    time.sleep(0.05)
+                if error.errno in (errno.ENOENT, errno.EEXIST, errno.EACCES) and young:
+                    time.sleep(0.02)  # made or removed by somebody else at this very moment
                     continue
                 if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EMLINK):
                     raise AgentError(
@@ -97,34 +105,37 @@ class LockFolder(object):
                         "the lock %s is no ordinary file of its own" % path,
                         "remove it after a look at who put it there",
                     )
-                raise explain_os_error(error, "opening the lock of %s" % device)
+                why = os.strerror(error.errno or 0)
+                raise AgentError(
+                    "permission", "the lock %s cannot be opened: %s" % (path, why), "chmod 666 it"
+                )
 
-    def _open(self, path: str) -> int:
+    def _open(self, device: str) -> int:
         safe = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         try:
             # Without O_CREAT: fs.protected_regular refuses it for files of other users.
-            handle = os.open(path, safe)
+            handle = os.open(device, safe, dir_fd=self._handle)
         except FileNotFoundError:
-            handle = os.open(path, safe | os.O_CREAT | os.O_EXCL, 0o666)
+            handle = os.open(device, safe | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=self._handle)
             os.fchmod(handle, 0o666)  # whatever the umask
         there = os.fstat(handle)
         if not stat.S_ISREG(there.st_mode) or there.st_nlink > 1:
             os.close(handle)
             # A second name for somebody's file: writing a note would destroy that.
-            raise OSError(errno.EMLINK, "not an ordinary file of its own", path)
+            raise OSError(errno.EMLINK, "not an ordinary file of its own", device)
         return handle
 
     def is_current(self, device: str, handle: int) -> bool:
         """Whether the file is still the one of that name: cleaners of /tmp remove old ones."""
         try:
-            there = os.lstat(os.path.join(self.path, device))
+            there = os.stat(device, dir_fd=self._handle, follow_symlinks=False)
         except OSError:
             return False
         return os.path.samestat(there, os.fstat(handle))
 
     def devices(self) -> List[str]:
         """The devices that were ever locked."""
-        return sorted(name for name in os.listdir(self.path) if DEVICE_NAME.match(name))
+        return sorted(name for name in os.listdir(self._handle) if DEVICE_NAME.match(name))
 
     def peek(self, device: str) -> Optional[Note]:
         """The note in a device's file, without its lock; None when there is none."""

@@ -307,13 +307,10 @@ def _say_held(say: Say, note: Note) -> None:
 
 def holders(args: Dict[str, Any]) -> Dict[str, Any]:
     """Who holds which device of this host, and what is left of dead holders."""
-    try:
-        folder = LockFolder(args.get("folder"), make=False)
-    except AgentError as error:
-        if os.path.lexists(args.get("folder") or DEFAULT_FOLDER):
-            raise error
-        return {"clock": time.time(), "locks": []}
     locks: List[Dict[str, Any]] = []
+    if not os.path.lexists(args.get("folder") or DEFAULT_FOLDER):
+        return {"clock": time.time(), "locks": locks}
+    folder = LockFolder(args.get("folder"), make=False)
     for device in folder.devices():
         try:
             note, held = folder.peek(device), folder.is_held(device)

@@ -376,6 +376,17 @@ def test_a_folder_that_is_a_link_or_open_to_all_is_refused(site: Site, tmp_path:
         site.request(session).result()
 
 
+def test_a_folder_that_is_swapped_for_a_link_is_not_left(site: Site, tmp_path: Path) -> None:
+    """Its owner can do that; what we do goes on in the folder that we looked at."""
+    folder = LockFolder(str(site.folder))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    site.folder.rename(tmp_path / "moved")
+    site.folder.symlink_to(elsewhere)
+    os.close(folder.open("cpu"))
+    assert list(elsewhere.iterdir()) == [] and (tmp_path / "moved" / "cpu").exists()
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"job": "../x"}', '{"job": "a", "container": "-v"}'])
 def test_what_is_no_note_is_none(site: Site, text: str) -> None:
     LockFolder(str(site.folder))
@@ -403,7 +414,7 @@ def test_a_lock_file_that_a_cleaner_removed_is_made_again(site: Site) -> None:
 
 def test_in_a_container_only_a_mounted_folder_locks(site: Site) -> None:
     session = site.agents.start()
-    with pytest.raises(UnusableError, match="not here"):
+    with pytest.raises(UnusableError, match="No such file"):
         site.request(session, mounted=True).result()
     LockFolder(str(site.folder))
     if site.folder.stat().st_dev == Path("/").stat().st_dev:
