@@ -12,7 +12,20 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator import __version__
-from orchestrator.cli import by_hand, doctor, hosts, init, nightly, pull, push, run, runs, verify
+from orchestrator.cli import (
+    attach,
+    by_hand,
+    doctor,
+    hosts,
+    init,
+    nightly,
+    pull,
+    push,
+    run,
+    runs,
+    testall,
+    verify,
+)
 from orchestrator.errors import ExitCode, MxfleetError
 
 app = typer.Typer(
@@ -30,6 +43,9 @@ app.command()(doctor.doctor)
 app.command()(push.push)
 app.command()(run.run)
 app.command()(verify.verify)
+app.command()(testall.testall)
+app.command()(attach.attach)
+app.command()(attach.kill)
 app.command()(pull.pull)
 app.command()(runs.runs)
 app.command()(runs.logs)

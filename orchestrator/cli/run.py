@@ -18,6 +18,16 @@ from orchestrator.cli.common import (
     parse_cases,
     parse_profile,
 )
+from orchestrator.cli.limits import (
+    ConnectTimeoutOption,
+    DetachOption,
+    JobTimeoutOption,
+    RetriesOption,
+    RetryHungOption,
+    RunTimeoutOption,
+    SilenceOption,
+    limited,
+)
 
 
 class SamplingChoice(str, Enum):
@@ -70,6 +80,13 @@ def run(
         ),
     ] = False,
     profile: ProfileOption = None,
+    connect_timeout: ConnectTimeoutOption = None,
+    silence: SilenceOption = None,
+    job_timeout: JobTimeoutOption = None,
+    run_timeout: RunTimeoutOption = None,
+    retries: RetriesOption = None,
+    retry_hung: RetryHungOption = False,
+    detach: DetachOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the commands, run nothing.")
     ] = False,
@@ -83,12 +100,25 @@ def run(
     """
     from orchestrator.errors import UsageError
     from orchestrator.suites.measuring import Measuring
+    from orchestrator.workflows import detached
+    from orchestrator.workflows.policy import Policy
     from orchestrator.workflows.run import run as run_workflow
 
     if generate and update:
         raise UsageError("--generate and --update exclude each other", hint="name one of them")
     ops, cases = operators_of(op), parse_cases(case)
+    background = detached.run_of_this_process()
     context = make_context(inventory, hosts, output)
+    if detach and not dry_run and background is None:
+        return detached.start(context.runs, context.sink)
+    context = limited(
+        context,
+        connect=connect_timeout,
+        silence=silence,
+        job=job_timeout,
+        run=run_timeout,
+        retries=retries,
+    )
     measuring = Measuring(
         samples=samples,
         sampling=sampling.value if sampling else None,
@@ -98,4 +128,12 @@ def run(
         profiler=parse_profile(profile),
     )
     mode: Literal["update", "generate"] = "update" if update else "generate"
-    return run_workflow(context, ops, mode=mode, measuring=measuring, dry_run=dry_run)
+    return run_workflow(
+        context,
+        ops,
+        mode=mode,
+        measuring=measuring,
+        dry_run=dry_run,
+        policy=Policy(retry_hung=retry_hung, detached=background is not None),
+        run_id=background,
+    )

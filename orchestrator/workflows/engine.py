@@ -76,8 +76,10 @@ class Engine:
         self._stopping = threading.Event()
         self._mass = MassFailure(len(targets), sink)
         holds = [t.timeouts.detached if policy.detached else t.timeouts.reattach for t in targets]
-        locks = Locks(fleet, sink, folder.run, hold=max(holds, default=0.0))
-        self._attempts = Attempts(fleet, folder, collector, locks, policy, sink, self._stopping)
+        self._locks = Locks(fleet, sink, folder.run, hold=max(holds, default=0.0))
+        self._attempts = Attempts(
+            fleet, folder, collector, self._locks, policy, sink, self._stopping
+        )
         self._began = time.monotonic()
 
     def run(self) -> bool:
@@ -90,11 +92,14 @@ class Engine:
 
     def _stop(self) -> None:
         self._stopping.set()
+        self._locks.give_up()
         self._schedule.stop()
         self._collector.stop(self._fleet)
 
     def _failed(self, target: Target, error: MxfleetError) -> None:
         self._schedule.lost(target.name)
+        if self._stopping.is_set() and isinstance(error, TransientError | InterruptedRun):
+            return  # its link was given up from here
         self._failures(target, error)
         if self._mass.reason is None:
             self._mass.count(target, error)

@@ -12,11 +12,12 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from orchestrator.errors import MxfleetError, UnusableError
+from orchestrator.errors import InterruptedRun, MxfleetError, UnusableError
 from orchestrator.events import Note, Sink
 from orchestrator.inventory.model import Target
 from orchestrator.plan.lanes import Lane, lanes_of
@@ -24,6 +25,7 @@ from orchestrator.transport.session import AgentSession, Request
 from orchestrator.workflows.fleet import Fleet
 
 WAIT_SECONDS = 3600.0  # for a lock, unless told otherwise
+_LOOK_SECONDS = 0.3
 PROOF_SECONDS = 12.0  # for the agent's word at the end, when it has to prove a death itself
 
 
@@ -59,14 +61,16 @@ class Held:
     """A lane that is ours until the ``with`` block ends.
 
     ``locked`` is False where nobody could lock: then the results are UNLOCKED. ``lost`` is set when
-    the lock's link breaks: the agent keeps the lock, but nobody here can tell it any more, so the
-    job has to be stopped, or left to be attached to.
+    the lock's link breaks: the agent keeps the lock, and ends the job when nobody comes back to it
+    in time.
     """
 
     def __init__(self, locked: bool, request: Request | None = None, name: str = "") -> None:
         self.locked = locked
         self.lost = threading.Event()
         self.ended: dict[str, Any] | None = None  # the agent's last word on the lock
+        self.over = False  # the block has ended
+        self._name = name
         self._request = request
         self._done = threading.Event()
         self._settled: dict[str, Any] = {"proven": False, "unkillable": []}
@@ -75,9 +79,24 @@ class Held:
         if request is None:
             self._done.set()
         else:
-            threading.Thread(
-                target=self._listen, args=(request,), name=f"mxfleet-lock-{name}", daemon=True
-            ).start()
+            self._hear(request)
+
+    def _hear(self, request: Request) -> None:
+        threading.Thread(
+            target=self._listen, args=(request,), name=f"mxfleet-lock-{self._name}", daemon=True
+        ).start()
+
+    def adopt(self, request: Request) -> None:
+        """Go on with another request for the same job, after the link of the first was lost."""
+        with self._lock:
+            if not self.over:
+                self._request = request
+                self.lost.clear()
+                self._done.clear()
+        if self.over:
+            request.drop()
+        else:
+            self._hear(request)
 
     def settle(self, proven: bool, unkillable: Sequence[Any] = ()) -> None:
         """Say, before the block ends, that the job is proven dead, or what of it cannot be killed.
@@ -98,6 +117,7 @@ class Held:
         """Give the lock up with what ``settle`` said; wait for the agent's word, within limits."""
         with self._lock:
             request, self._request = self._request, None
+            self.over = True
         if request is None:
             return
         with suppress(MxfleetError):
@@ -140,6 +160,7 @@ class Locks:
         self._hold = hold
         self._wait_limit = wait_limit
         self._who = _who()
+        self._given_up = threading.Event()
         self._told: set[str] = set()  # hosts that cannot lock
 
     @contextmanager
@@ -151,12 +172,34 @@ class Locks:
         when the link breaks meanwhile.
         """
         try:
-            agent, settings = locker(self._fleet, target, session)
+            request = self._ask(target, session, lane, job)
         except UnlockedError as error:
             self._warn(target, error)
             yield Held(locked=False)
             return
-        with agent.request(
+        with request:
+            try:
+                self._wait(target, lane, request)
+            except BaseException:
+                with suppress(MxfleetError):
+                    request.end()  # we no longer wait for it
+                raise
+            held = Held(True, request, f"{target.name}-{lane.name}")
+            held.when_lost(lambda: self._renew(target, lane, job, held))
+            try:
+                yield held
+            finally:
+                held.release()
+                self._tell_left(target, lane, held)
+
+    def give_up(self) -> None:
+        """Wait for no lock any longer: the run is interrupted."""
+        self._given_up.set()
+
+    def _ask(self, target: Target, session: AgentSession, lane: Lane, job: str) -> Request:
+        """Ask whoever locks for ``target``; raises ``UnlockedError`` where nobody can."""
+        agent, settings = locker(self._fleet, target, session)
+        return agent.request(
             "lock",
             devices=list(lane.locks),
             job=job,
@@ -165,19 +208,25 @@ class Locks:
             hold=self._hold,
             wait_limit=self._wait_limit,
             **settings,
-        ) as request:
-            try:
-                self._wait(target, lane, request)
-            except BaseException:
+        )
+
+    def _renew(self, target: Target, lane: Lane, job: str, held: Held) -> None:
+        """After a lost link: say that the job has somebody again, before its lock's agent ends it.
+
+        Whoever follows the job comes back to its target as well, so the link is looked for until
+        the block ends.
+        """
+
+        def work() -> None:
+            while not held.over and not self._given_up.is_set():
                 with suppress(MxfleetError):
-                    request.end()  # we no longer wait for it
-                raise
-            held = Held(True, request, f"{target.name}-{lane.name}")
-            try:
-                yield held
-            finally:
-                held.release()
-                self._tell_left(target, lane, held)
+                    request = self._ask(target, self._fleet.session(target), lane, job)
+                    self._wait(target, lane, request)
+                    held.adopt(request)
+                    return
+                time.sleep(_LOOK_SECONDS)
+
+        threading.Thread(target=work, name=f"mxfleet-relock-{target.name}", daemon=True).start()
 
     def _warn(self, target: Target, error: UnlockedError) -> None:
         if target.host.name not in self._told:
@@ -187,7 +236,10 @@ class Locks:
 
     def _wait(self, target: Target, lane: Lane, request: Request) -> None:
         told: object = None
-        for item in request:
+        while True:
+            item = request.next(_LOOK_SECONDS)
+            if self._given_up.is_set():
+                raise InterruptedRun("interrupted while waiting for its device")
             if not isinstance(item, dict):
                 continue
             if item.get("type") == "held":
@@ -198,7 +250,10 @@ class Locks:
                 if current != told:
                     told = current
                     self._sink(Note(_waiting(item), target=target.name))
-        raise UnusableError(f"lane {lane.name} was given up before it was held", where=target.name)
+            if item.get("type") == "result":
+                raise UnusableError(
+                    f"lane {lane.name} was given up before it was held", where=target.name
+                )
 
     def _tell_left(self, target: Target, lane: Lane, held: Held) -> None:
         left = (held.ended or {}).get("left") or ()
