@@ -265,13 +265,13 @@ def test_words_of_a_stray_after_the_end(loud: Bench, act: str) -> None:
     loud.config(OP, act=act, nap=NAP)
     result = loud.mxfleet("run", "--op", OP)
     for host in ("loop1", "loop2"):
-        assert "[SUMMARY] probe_loud done" in result.said(host)
+        # The flood may be cut anywhere by the command's own last words, but these are whole.
+        assert b"[SUMMARY] probe_loud done\n" in log_of(loud, host).read_bytes()
         if act == "stray":
             assert result.said(host)[-2] == "stray's last words"
             assert log_of(loud, host).read_bytes().endswith(b"stray's last words\n")
         else:
-            assert b"s" * 60_000 in log_of(loud, host).read_bytes()
-            assert log_of(loud, host).stat().st_size < 64 << 20
+            assert 4096 < log_of(loud, host).read_bytes().count(b"s") < 64 << 20
     assert "2 PASSED" in result.stdout
     assert napping(loud.fleet, NAP) == []
 

@@ -146,6 +146,16 @@ def test_a_profiler_without_a_file_is_said(bench: Bench) -> None:
     assert "the profiler left no file; what it writes below {job} comes back" in result.stderr
 
 
+def test_all_operators_under_one(bench: Bench) -> None:
+    words = """sh -c 'echo "$0" >"$0/words"; exec "$@"' {job}"""
+    bench.mxfleet("testall", "--ops", f"{OP},probe_speak", "--profile", words)
+    for host in HOSTS:
+        for op in (OP, "probe_speak"):
+            (place,) = made(bench, host, op).values()
+            assert place.decode().startswith(f"{bench.store}/jobs/")
+    assert bench.tables() == {}
+
+
 def test_an_established_checkout(site: Site) -> None:
     bench = site.bench
     before = site.files("loop1")
