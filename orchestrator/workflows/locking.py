@@ -89,14 +89,22 @@ class Held:
     def adopt(self, request: Request) -> None:
         """Go on with another request for the same job, after the link of the first was lost."""
         with self._lock:
-            if not self.over:
+            over = self.over
+            if not over:
                 self._request = request
                 self.lost.clear()
                 self._done.clear()
-        if self.over:
-            request.drop()
-        else:
+        if not over:
             self._hear(request)
+            return
+        # It came too late, but it is held: the next job of this very lane would wait for it.
+        with suppress(MxfleetError):
+            self._give_back(request)
+        request.drop()
+
+    def _give_back(self, request: Request) -> None:
+        request.send(json.dumps(self._settled).encode())
+        request.end()
 
     def settle(self, proven: bool, unkillable: Sequence[Any] = ()) -> None:
         """Say, before the block ends, that the job is proven dead, or what of it cannot be killed.
@@ -121,8 +129,7 @@ class Held:
         if request is None:
             return
         with suppress(MxfleetError):
-            request.send(json.dumps(self._settled).encode())
-            request.end()
+            self._give_back(request)
             self._done.wait(PROOF_SECONDS)
         request.drop()
 

@@ -31,6 +31,9 @@ class OneAgent:
     def __init__(self, session: AgentSession | None) -> None:
         self._session = session
 
+    def session(self, target: Target) -> AgentSession:
+        return self.host_session(target)
+
     def host_session(self, target: Target) -> AgentSession:
         if self._session is None:
             raise UnusableError("no Python 3.6 or later was found for the agent")
@@ -134,6 +137,24 @@ def test_a_lost_link_is_told(bench: Bench) -> None:
         held.when_lost(lambda: told.append("after"))
     assert told == ["before", "after"]
     until(lambda: bench.holder() is None, "the agent has found out")
+
+
+def test_a_lock_that_comes_back_too_late_is_given_back(bench: Bench) -> None:
+    """The link was lost, and the job ended while its lock was asked for again."""
+    first, second = bench.agents.start(), bench.agents.start()
+    target = bench.target()
+    locks = bench.locks(second, hold=0.0)
+    with locks.held(target, first, CPU, "job-1") as held:
+        held.settle(True)
+    request = second.request(
+        "lock", devices=["cpu"], job="job-1", folder=str(bench.folder), hold=600.0
+    )
+    until(lambda: (request.next(1.0) or {"type": ""})["type"] == "held", "held again")
+    held.adopt(request)
+    with locks.held(target, second, CPU, "job-2") as again:
+        assert bench.holder() == "job-2"
+        again.settle(True)
+    assert not held.lost.is_set()
 
 
 def test_without_a_python_on_the_host_results_are_unlocked(bench: Bench) -> None:
