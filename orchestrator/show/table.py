@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from orchestrator.events import Row
-from orchestrator.show.hostset import host_set
 from orchestrator.show.legend import FLAGS, legend, timers, usual_repeats
 from orchestrator.show.numbers import UNKNOWN, duration, percent, rate
+from orchestrator.show.remarks import remarks
 from orchestrator.show.text import display_width, fold, pad, safe, truncate
-from orchestrator.show.worst import worst_lines
 
 # How columns give way, and the cells they keep, step by step. What is kept in the end, with the
 # other columns at their widest, is within 80.
@@ -35,7 +34,6 @@ _STEPS: tuple[dict[str, int], ...] = (
 )
 # More is no label: somebody's megabyte must not bury the table.
 _LONGEST_CELL = 400
-_NAMED_CASES = 3  # about which the same is said, more are counted
 
 Paint = Callable[[str, str], str]
 """Takes a status and text, returns the text coloured for it."""
@@ -88,7 +86,7 @@ def result_table(rows: Sequence[Row], width: int, paint: Paint = no_paint) -> li
                 for cell, column in zip(padded, columns, strict=True)
             ]
             lines.append(gap.join(painted).rstrip())
-    return [*lines, *legend(ordered, width), *_remarks(ordered, width)]
+    return [*lines, *legend(ordered, width), *remarks(ordered, width)]
 
 
 def _columns(rows: Sequence[Row]) -> list[_Column]:
@@ -186,62 +184,3 @@ def _fit(columns: Sequence[_Column], width: int) -> str:
             max(spare, key=lambda column: column.width).width -= 1
             over -= 1
     return gap
-
-
-def _remarks(rows: Sequence[Row], width: int) -> list[str]:
-    """What rows have to say, the same of many hosts once."""
-    alike: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        unknown = ", ".join(flag for flag in row.flags if flag not in FLAGS)
-        remark = "; ".join(text for text in (unknown, row.message, _known(row)) if text)
-        worst = f"{row.case_id} {row.worst!r}" if row.status == "FAILED" and row.worst else ""
-        if remark or worst:
-            alike.setdefault((row.op, remark, worst), []).append(row)
-    lines: list[str] = []
-    told: list[Row] = []
-    for (op, remark, worst), some in alike.items():
-        for where in _wheres(some) if remark else ():
-            text = truncate(safe(f"{op} on {where}: {remark}"), 10 * width)
-            first, *rest = fold(text, width - 2)
-            lines += [first, *(f"  {piece}" for piece in rest)]
-        if worst:
-            lines += _worst(some[0], told, width)
-    return lines
-
-
-def _wheres(rows: Sequence[Row]) -> list[str]:
-    """Hosts and cases of an operator's rows: ``c500-[01-40], rows=8``; many cases are counted."""
-    by_case: dict[str | None, list[str]] = {}
-    for row in rows:
-        by_case.setdefault(row.case, []).append(row.target)
-    by_hosts: dict[str, list[str | None]] = {}
-    for case, targets in by_case.items():
-        by_hosts.setdefault(host_set(targets), []).append(case)
-    found = []
-    for hosts, cases in by_hosts.items():
-        if len(cases) > _NAMED_CASES:
-            found.append(f"{hosts}, {len(cases)} cases")
-        else:
-            found += [f"{hosts}, {case}" if case else hosts for case in cases]
-    return found
-
-
-def _worst(row: Row, told: list[Row], width: int) -> list[str]:
-    """The worst elements of a row; what ``told`` has of another target is not told again."""
-    if not row.worst:
-        return []
-    for other in told:
-        if (other.op, other.case_id, other.worst) == (row.op, row.case_id, row.worst):
-            return fold(safe(f"  the same elements as on {other.target}"), width)
-    told.append(row)
-    return worst_lines(row.worst, width)
-
-
-def _known(row: Row) -> str:
-    known = row.known_failure
-    if known is None:
-        return ""
-    until = f"expired {known['expires']}, it counts again"
-    if not known["expired"]:
-        until = f"until {known['expires']}"
-    return f"known failure ({until}): {known['reason']}"
