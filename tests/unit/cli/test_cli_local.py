@@ -71,7 +71,11 @@ def folder(tmp_path: Path) -> Path:
         runner = benchmark / "runners" / f"mcoplib_mxbenchmark_{op}_runners.py"
         runner.write_text("class Runner(OpBenchmarkBase):\n    pass\n")
     inventory = {
-        "defaults": {"env_script": "none", "env": {"VALUE": "a b;$(reboot)'\""}},
+        "defaults": {
+            "env_script": "none",
+            "env": {"VALUE": "a b;$(reboot)'\""},
+            "lock_folder": str(tmp_path / "locks"),
+        },
         "hosts": {"here": {"transport": "local", "store": str(tmp_path / "store")}},
     }
     (tmp_path / "work" / "inventory.yaml").write_text(json.dumps(inventory))

@@ -60,7 +60,11 @@ def folder(tmp_path: Path) -> Path:
         runner.write_text("class Runner(OpBenchmarkBase):\n    pass\n")
     here = {"transport": "local", "store": str(tmp_path / "store")}
     inventory = {
-        "defaults": {"env_script": "none", "python": sys.executable},
+        "defaults": {
+            "env_script": "none",
+            "python": sys.executable,
+            "lock_folder": str(tmp_path / "locks"),
+        },
         "hosts": {"here": here, "old": {**here, "workdir": str(tmp_path / "nowhere")}},
     }
     (tmp_path / "work" / "inventory.yaml").write_text(json.dumps(inventory))
