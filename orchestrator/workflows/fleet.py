@@ -19,7 +19,8 @@ from orchestrator.transport.session import AgentSession
 from orchestrator.workflows.activity import Activity
 from orchestrator.workflows.fault import own_fault
 
-PARALLEL_HOSTS = 64
+PARALLEL_HOSTS = 1024  # at work side by side, each in a thread that mostly waits
+OPENING_HOSTS = 64  # that are connected to at the same time
 LOOK_SECONDS = 0.2  # between two looks at whether somebody still reads
 LAST_WORDS_SECONDS = 5.0  # for what an interrupted worker has to put away
 
@@ -48,6 +49,7 @@ class Fleet:
         self._locks: dict[str, threading.Lock] = {}
         self._sessions: dict[str, AgentSession] = {}
         self._hosts: dict[str, AgentSession | UnusableError] = {}
+        self._opening = threading.BoundedSemaphore(OPENING_HOSTS)
         self._over: dict[str, list[AgentSession]] = {}  # by host: over its present connection
         self._lock = threading.Lock()
 
@@ -71,7 +73,8 @@ class Fleet:
                 found.close()
                 found = None
             if found is None:
-                found = self._connections[host.name] = connect(endpoint_of(host))
+                with self._opening:
+                    found = self._connections[host.name] = connect(endpoint_of(host))
                 with self._lock:
                     self._over[host.name] = []
             return found
@@ -113,15 +116,16 @@ class Fleet:
                 inner, target.container, target.docker_command, target.docker_user
             )
             connection, explain = inside, inside.explain
-        session = AgentSession.start(
-            connection,
-            name=target.name,
-            pythons=pythons,
-            in_container=target.container is not None,
-            dead_link=target.timeouts.dead_link,
-            start_timeout=max(target.host.connect_timeout, 20.0),
-            explain=explain,
-        )
+        with self._opening:
+            session = AgentSession.start(
+                connection,
+                name=target.name,
+                pythons=pythons,
+                in_container=target.container is not None,
+                dead_link=target.timeouts.dead_link,
+                start_timeout=max(target.host.connect_timeout, 20.0),
+                explain=explain,
+            )
         self._count(target.host.name, session)
         return session
 
