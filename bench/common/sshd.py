@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -25,29 +25,11 @@ def running_sshd(network: Network, folder: Path, environment: Mapping[str, str])
     ``environment`` is set for every session. HOME is an empty folder: start-up files of this
     machine's root would be counted with every command. Raises Skip when sshd does not start.
     """
-    home = folder / "home"
-    home.mkdir()
-    for name in ("host_key", "client_key"):
-        words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
-        subprocess.run(words, check=True)
-    public = (folder / "host_key.pub").read_text().split()
-    (folder / "known_hosts").write_text(f"{SERVER_ADDRESS} {public[0]} {public[1]}\n")
-    (folder / "authorized_keys").write_text((folder / "client_key.pub").read_text())
-    pairs = " ".join(f"{name}={value}" for name, value in {"HOME": home, **environment}.items())
-    (folder / "sshd_config").write_text(
-        f"ListenAddress {SERVER_ADDRESS}\nPort {PORT}\nHostKey {folder}/host_key\n"
-        f"AuthorizedKeysFile {folder}/authorized_keys\nStrictModes no\nPidFile none\n"
-        "PermitRootLogin prohibit-password\nPasswordAuthentication no\nUsePAM no\n"
-        f"Subsystem sftp internal-sftp\nSetEnv {pairs}\n"
-    )
-    config = folder / "ssh_config"
-    config.write_text(
-        f"Host far\n  HostName {SERVER_ADDRESS}\n  Port {PORT}\n  User root\n"
-        f"  IdentityFile {folder}/client_key\n  IdentitiesOnly yes\n  BatchMode yes\n"
-        f"  UserKnownHostsFile {folder}/known_hosts\n"
+    config = write_files(
+        folder, f"Host far\n  HostName {SERVER_ADDRESS}", PORT, [SERVER_ADDRESS], environment
     )
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd insists on it
-    command = [find("sshd"), "-D", "-e", "-f", str(folder / "sshd_config")]
+    command = daemon_command(folder)
     with (folder / "sshd.log").open("wb") as log:
         daemon = _start(network, command, log)
         try:
@@ -55,6 +37,50 @@ def running_sshd(network: Network, folder: Path, environment: Mapping[str, str])
         finally:
             daemon.terminate()
             daemon.wait(_PATIENCE)
+
+
+def write_files(
+    folder: Path,
+    head: str,
+    port: int,
+    addresses: Sequence[str],
+    environment: Mapping[str, str],
+    options: str = "",
+) -> Path:
+    """Keys, sshd_config and known_hosts in ``folder``; returns the ssh_config, begun by ``head``.
+
+    The server listens on the address, on all where there are several; ``options`` are further
+    lines of its configuration.
+    """
+    home = folder / "home"
+    home.mkdir()
+    for name in ("host_key", "client_key"):
+        words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
+        subprocess.run(words, check=True)
+    kind, key = (folder / "host_key.pub").read_text().split()[:2]
+    names = [name if port == 22 else f"[{name}]:{port}" for name in addresses]
+    (folder / "known_hosts").write_text("".join(f"{name} {kind} {key}\n" for name in names))
+    (folder / "authorized_keys").write_text((folder / "client_key.pub").read_text())
+    pairs = " ".join(f"{name}={value}" for name, value in {"HOME": home, **environment}.items())
+    listen = addresses[0] if len(addresses) == 1 else "0.0.0.0"
+    (folder / "sshd_config").write_text(
+        f"ListenAddress {listen}\nPort {port}\nHostKey {folder}/host_key\n"
+        f"AuthorizedKeysFile {folder}/authorized_keys\nStrictModes no\nPidFile none\n"
+        "PermitRootLogin prohibit-password\nPasswordAuthentication no\nUsePAM no\n"
+        f"Subsystem sftp internal-sftp\nSetEnv {pairs}\n{options}"
+    )
+    config = folder / "ssh_config"
+    config.write_text(
+        f"{head}\n  Port {port}\n  User root\n"
+        f"  IdentityFile {folder}/client_key\n  IdentitiesOnly yes\n  BatchMode yes\n"
+        f"  UserKnownHostsFile {folder}/known_hosts\n"
+    )
+    return config
+
+
+def daemon_command(folder: Path) -> list[str]:
+    """What starts the sshd of ``folder`` in the foreground."""
+    return [find("sshd"), "-D", "-e", "-f", str(folder / "sshd_config")]
 
 
 def _start(network: Network, command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
