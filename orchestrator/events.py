@@ -8,8 +8,8 @@ count them passes one. Every event turns into a flat JSON object (``as_dict``) f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 
@@ -345,3 +345,24 @@ class Summary(Event):
 
 
 Sink = Callable[[Event], None]
+
+
+def event_of(told: Mapping[str, Any]) -> Event:
+    """The event that ``as_dict`` made a JSON object of; what this version does not know is dropped.
+
+    Raises ``ValueError`` where it is none.
+    """
+    kinds: dict[str, type[Event]] = {kind.kind: kind for kind in Event.__subclasses__()}
+    kind = kinds.get(str(told.get("event")))
+    if kind is None:
+        raise ValueError(f"no event of ours: {str(told)[:100]}")
+    values: dict[str, Any] = {
+        # JSON has no tuples.
+        item.name: tuple(told[item.name]) if isinstance(told[item.name], list) else told[item.name]
+        for item in fields(kind)
+        if item.name in told
+    }
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise ValueError(f"no event of ours: {error}") from None

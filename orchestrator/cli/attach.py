@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.common import InventoryOption, Output, OutputOption, make_context
+from orchestrator.cli.common import InventoryOption, Output, OutputOption, make_context, make_sink
 
 RunArgument = Annotated[
     str | None, typer.Argument(metavar="[RUN]", help="A run's id; default: the latest.")
@@ -20,11 +20,16 @@ def attach(
 ) -> int:
     """See what a detached run says, from its first line on; its exit code is this one's.
 
-    Ctrl-C leaves the run as it is. One whose process is gone is gone on with.
+    Ctrl-C leaves the run as it is. One whose process is gone is gone on with in the background.
     """
-    from orchestrator.workflows.detached import attach as attach_workflow
+    from dataclasses import replace
 
-    return attach_workflow(make_context(inventory, None, output), run)
+    from orchestrator.execute.folder import RunFolder
+    from orchestrator.workflows import detached
+
+    context = make_context(inventory, None, output)
+    live = detached.is_of_many(RunFolder.open(context.runs, run))
+    return detached.attach(replace(context, sink=make_sink(output, live=live)), run)
 
 
 def kill(

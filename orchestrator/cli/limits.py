@@ -10,6 +10,7 @@ import typer
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
+    from orchestrator.inventory.model import Target
     from orchestrator.workflows.context import Context
 
 _NEVER = "none"
@@ -49,23 +50,29 @@ def limited(
     run: str | None,
     retries: int | None,
 ) -> Context:
-    """The context with its targets' limits as they were given on the command line."""
+    """The context with all targets' limits as they were given on the command line."""
     given = {"silence": silence, "job": job, "run": run}
     names = {"silence": "--silence", "job": "--job-timeout", "run": "--run-timeout"}
     times: dict[str, Any] = {
         key: _seconds(names[key], text) for key, text in given.items() if text is not None
     }
-    if connect is not None and not connect > 0:
+    if connect is not None and not 0 < connect < float("inf"):
         raise UsageError("--connect-timeout is no time", hint="write seconds above 0")
-    targets = []
-    for target in context.targets:
+
+    def within(target: Target) -> Target:
         changed = replace(target, timeouts=replace(target.timeouts, **times))
         if retries is not None:
             changed = replace(changed, retries=retries)
         if connect is not None:
             changed = replace(changed, host=replace(target.host, connect_timeout=connect))
-        targets.append(changed)
-    return replace(context, targets=tuple(targets))
+        return changed
+
+    inventory = replace(
+        context.inventory, targets=tuple(within(target) for target in context.inventory.targets)
+    )
+    return replace(
+        context, inventory=inventory, targets=tuple(within(target) for target in context.targets)
+    )
 
 
 def _seconds(name: str, text: str) -> float | None:

@@ -106,27 +106,26 @@ def run(
 
     if generate and update:
         raise UsageError("--generate and --update exclude each other", hint="name one of them")
-    ops, cases = operators_of(op), parse_cases(case)
+    ops = operators_of(op)
+    measuring = Measuring(
+        samples=samples,
+        sampling=sampling.value if sampling else None,
+        repeats=repeats,
+        cases=parse_cases(case),
+        strict=strict,
+        profiler=parse_profile(profile),
+    )
     background = detached.run_of_this_process()
-    context = make_context(inventory, hosts, output)
-    if detach and not dry_run and background is None:
-        return detached.start(context.runs, context.sink)
     context = limited(
-        context,
+        make_context(inventory, hosts, output),
         connect=connect_timeout,
         silence=silence,
         job=job_timeout,
         run=run_timeout,
         retries=retries,
     )
-    measuring = Measuring(
-        samples=samples,
-        sampling=sampling.value if sampling else None,
-        repeats=repeats,
-        cases=cases,
-        strict=strict,
-        profiler=parse_profile(profile),
-    )
+    if detach and not dry_run and background is None:
+        return detached.start(context.runs, context.sink)
     mode: Literal["update", "generate"] = "update" if update else "generate"
     return run_workflow(
         context,

@@ -96,33 +96,29 @@ def testall(
 
     Every GPU of a target takes jobs. UNAVAILABLE operators only count, unless --strict.
     """
-    from orchestrator.errors import UsageError
     from orchestrator.suites.measuring import Measuring
     from orchestrator.workflows import detached
     from orchestrator.workflows.policy import Policy
     from orchestrator.workflows.testall import resume as resume_workflow
     from orchestrator.workflows.testall import testall as testall_workflow
 
-    if resume is not None and (failed is not None or ops or dry_run):
-        raise UsageError(
-            "--resume goes on with a run as it was planned",
-            hint="leave --ops, --failed and --dry-run out",
-        )
-    background = detached.run_of_this_process()
-    context = make_context(inventory, hosts, output, live=not (detach or dry_run))
-    if detach and background is None:
-        return detached.start(context.runs, context.sink, resume)
-    context = limited(
-        context,
-        connect=connect_timeout,
-        silence=silence,
-        job=job_timeout,
-        run=run_timeout,
-        retries=retries,
-    )
-    policy = Policy(retry_hung=retry_hung, serial=serial, detached=background is not None)
     if resume is not None:
-        return resume_workflow(context, resume, policy=policy)
+        _refuse_beside_resume(
+            {
+                "--failed": failed,
+                "--ops": ops,
+                "--hosts": hosts,
+                "--spread": spread is not Spread.replicate,
+                "--cold": cold,
+                "--update": update,
+                "--sampling": sampling,
+                "--repeats": repeats,
+                "--case": case,
+                "--strict": strict,
+                "--profile": profile,
+                "--dry-run": dry_run,
+            }
+        )
     measuring = Measuring(
         sampling=sampling.value if sampling else None,
         repeats=repeats,
@@ -130,6 +126,20 @@ def testall(
         strict=strict,
         profiler=parse_profile(profile),
     )
+    background = detached.run_of_this_process()
+    context = limited(
+        make_context(inventory, hosts, output, live=not (detach or dry_run)),
+        connect=connect_timeout,
+        silence=silence,
+        job=job_timeout,
+        run=run_timeout,
+        retries=retries,
+    )
+    if detach and not dry_run and background is None:
+        return detached.start(context.runs, context.sink, resume)
+    policy = Policy(retry_hung=retry_hung, serial=serial, detached=background is not None)
+    if resume is not None:
+        return resume_workflow(context, resume, policy=policy)
     how: Literal["replicate", "shard"] = "shard" if spread is Spread.shard else "replicate"
     return testall_workflow(
         context,
@@ -143,3 +153,15 @@ def testall(
         dry_run=dry_run,
         run_id=background,
     )
+
+
+def _refuse_beside_resume(given: dict[str, object]) -> None:
+    """A run is gone on with as it was planned; only limits may be others now."""
+    from orchestrator.errors import UsageError
+
+    wrong = [name for name, value in given.items() if value]
+    if wrong:
+        raise UsageError(
+            f"--resume goes on with a run as it was planned: {' and '.join(wrong)} cannot be",
+            hint="leave it out, or start a new run",
+        )

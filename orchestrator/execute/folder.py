@@ -2,8 +2,9 @@
 
 ``plan.json``, ``attempts.jsonl`` (each noted before it was started), ``inventory.yaml`` (as it
 was), ``tree.json`` (files and hashes), ``events.jsonl``, ``logs/<target>/<op>.log`` (raw),
-``records/<target>/<op>.jsonl``, ``csv/<target>/<op>.csv`` (as pulled), ``checkouts/`` (what
-established checkouts had) and ``run-summary.json``.
+``records/<target>/<op>.jsonl`` (judged, over all attempts), ``raw/<target>/<op>.jsonl`` and
+``csv/<target>/<op>.csv`` (as pulled), ``checkouts/`` (what established checkouts had) and
+``run-summary.json``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import re
 import secrets
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,6 +28,7 @@ from orchestrator.events import Event, OutputLine
 
 _LONGEST_NAME = 120  # with a suffix well below what file systems take
 _PRIVATE = ("plan.json", "inventory.yaml")  # they hold the targets' environment
+_LOCK_TRIES, _LOCK_PAUSE = 10, 0.03  # seconds
 _UNSAFE = re.compile(r"[^A-Za-z0-9._@+:=-]+")
 
 
@@ -52,6 +55,27 @@ def not_kept(path: Path, error: OSError) -> NotKeptError:
         where=str(path),
         hint="free some space there, then `mxfleet pull`",
     )
+
+
+def still_going_on(folder: RunFolder) -> UsageError:
+    """The error for a run's folder that another command is at work on."""
+    return UsageError(
+        "another mxfleet is at work on this run",
+        where=str(folder.path),
+        hint="see what it does: mxfleet attach; or end it: mxfleet kill",
+    )
+
+
+def _locked(handle: int) -> bool:
+    """Lock a file for ourselves; who only looks whether it is locked has it for a moment."""
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(_LOCK_PAUSE)
+        else:
+            return True
+    return False
 
 
 class RunFolder:
@@ -116,6 +140,11 @@ class RunFolder:
     def records(self, target: str, op: str) -> Path:
         """Where the records of an operator on a target go."""
         return self._made(self.path / "records" / safe_name(target) / f"{safe_name(op)}.jsonl")
+
+    def raw(self, target: str, op: str, attempt: int) -> Path:
+        """Where the records that an attempt wrote go, as they were."""
+        suffix = "" if attempt == 1 else f".{attempt}"
+        return self._made(self.path / "raw" / safe_name(target) / f"{safe_name(op)}{suffix}.jsonl")
 
     def csv(self, target: str, op: str) -> Path:
         """Where the CSV that a target wrote for an operator goes, as it was."""
@@ -254,14 +283,8 @@ class RunFolder:
         except OSError as error:
             raise not_kept(path, error) from None
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UsageError(
-                    "another mxfleet is at work on this run",
-                    where=str(self.path),
-                    hint="see what it does: mxfleet attach; or end it: mxfleet kill",
-                ) from None
+            if not _locked(handle):
+                raise still_going_on(self)
             with suppress(OSError):
                 os.ftruncate(handle, 0)
                 os.pwrite(handle, b"%d\n" % os.getpid(), 0)

@@ -302,7 +302,7 @@ class _Files:
         if made:
             self._take_made(name, size)
         elif name == "records.jsonl":
-            self._attempt.records = self._folder.records(job.target.name, job.op)
+            self._attempt.records = self._folder.raw(job.target.name, job.op, job.attempt)
             self._stream = self._place.enter_context(self._folder.replacing(self._attempt.records))
         elif name == "result.csv":
             self._attempt.csv = self._folder.csv(job.target.name, job.op)

@@ -110,8 +110,15 @@ def plan_job(
 ) -> PlannedJob:
     """One operator on one target; ``detached``: it outlives its link for long."""
     spec = _spec(run, target, op, suite, tree, measuring)
-    spec["hold"] = target.timeouts.detached if detached else target.timeouts.reattach
-    return PlannedJob(target, op, spec["job"], spec)
+    return with_limits(PlannedJob(target, op, spec["job"], spec), detached=detached)
+
+
+def with_limits(job: PlannedJob, *, detached: bool) -> PlannedJob:
+    """The job with its target's limits as they are now; ``detached`` as for ``plan_job``."""
+    timeouts = job.target.timeouts
+    hold = timeouts.detached if detached else timeouts.reattach
+    limits = {"timeout": timeouts.job, "silence": timeouts.silence, "hold": hold}
+    return replace(job, spec={**job.spec, **limits})
 
 
 def command_line(job: PlannedJob) -> str:
@@ -182,8 +189,6 @@ def _spec(
         "env_script": target.env_script,
         "path": list(target.path),
         "ld_library_path": list(target.ld_library_path),
-        "timeout": target.timeouts.job,
-        "silence": target.timeouts.silence,
     }
     if measuring.profiler:
         spec["profiler"] = [word.replace(FOLDER, mcoplib.JOB) for word in measuring.profiler]

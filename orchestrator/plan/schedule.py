@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from orchestrator.plan.jobs import PlannedJob
 
@@ -23,6 +23,8 @@ class Schedule:
     """Hands out jobs to the lanes of targets, from any thread.
 
     ``groups`` names for each target the group within which jobs may move; without it none does.
+    ``begun`` are jobs, by name, that their targets have begun before: they come first there, and
+    are nobody else's while their target is there.
     """
 
     def __init__(
@@ -30,14 +32,18 @@ class Schedule:
         jobs: Iterable[PlannedJob],
         groups: Mapping[str, str] | None = None,
         moved: Moved | None = None,
+        begun: Collection[str] = (),
     ) -> None:
+        self._begun = frozenset(begun)
         self._queues: dict[str, deque[PlannedJob]] = {}
-        for job in jobs:
+        for job in sorted(jobs, key=lambda job: job.job not in self._begun):
             self._queues.setdefault(job.target.name, deque()).append(job)
         self._groups = groups or {}
         self._moved = moved
         self._running: dict[str, set[str]] = {}  # by target: operators
+        self._coming: set[str] = set()
         self._gone: set[str] = set()
+        self._died_under: set[tuple[str, str]] = set()  # group and operator
         self._changed = threading.Condition()
         self._stopped = False
 
@@ -45,6 +51,11 @@ class Schedule:
     def shared(self) -> bool:
         """Whether jobs may move between targets."""
         return self._moved is not None
+
+    def coming(self, target: str) -> None:
+        """A target is being made ready: it takes jobs next, or is lost."""
+        with self._changed:
+            self._coming.add(target)
 
     def take(self, target: str) -> PlannedJob | None:
         """The next job for a lane of ``target``; None when there is none and none will come."""
@@ -63,18 +74,28 @@ class Schedule:
         own = self._queues.get(target)
         if own:
             return own.popleft()
-        others = [
-            queue for name, queue in self._queues.items() if queue and self._alike(name, target)
-        ]
-        if not others or self._moved is None:
+        if self._moved is None:
+            return None
+        names = [name for name in self._queues if self._alike(name, target) and self._free(name)]
+        if not names:
             return None
         # From the end: the longest were put in front, and are about to be taken there.
-        return self._moved(max(others, key=len).pop(), target)
+        return self._moved(self._queues[max(names, key=self._free)].pop(), target)
+
+    def _free(self, name: str) -> int:
+        """How many jobs of a target others may take."""
+        queue = self._queues[name]
+        if name in self._gone:
+            return len(queue)
+        return sum(job.job not in self._begun for job in queue)
 
     def _may_come(self, target: str) -> bool:
-        return self._moved is not None and any(
-            ops for name, ops in self._running.items() if ops and self._alike(name, target)
-        )
+        if self._moved is None:
+            return False
+        running = (name for name, ops in self._running.items() if ops)
+        # What others have begun is theirs, but comes here when they are lost.
+        waiting = (name for name in self._coming if self._queues.get(name))
+        return any(self._alike(name, target) for name in (*running, *waiting))
 
     def _alike(self, name: str, target: str) -> bool:
         return name != target and self._groups.get(name, name) == self._groups.get(target, target)
@@ -85,20 +106,28 @@ class Schedule:
             self._running.get(job.target.name, set()).discard(job.op)
             self._changed.notify_all()
 
-    def give_back(self, job: PlannedJob) -> bool:
-        """A job whose target was lost: whether somebody else may take it."""
+    def give_back(self, job: PlannedJob, started: bool) -> bool:
+        """A job whose target was lost, which takes no more: whether somebody else may do the job.
+
+        One that was ``started`` on two targets that were then lost may be what they died of.
+        """
         with self._changed:
             name = job.target.name
             self._running.get(name, set()).discard(job.op)
+            self._gone.add(name)
             alive = [
                 other
                 for other in self._groups
                 if self._alike(other, name) and other not in self._gone
             ]
-            if self._moved is not None and alive:
+            once_more = (self._groups.get(name, name), job.op) not in self._died_under
+            if started:
+                self._died_under.add((self._groups.get(name, name), job.op))
+            may = self._moved is not None and bool(alive) and once_more
+            if may:
                 self._queues.setdefault(name, deque()).append(job)
             self._changed.notify_all()
-            return self._moved is not None and bool(alive)
+            return may
 
     def lost(self, target: str) -> None:
         """A target takes no more jobs; where jobs may move, others take what it had left."""

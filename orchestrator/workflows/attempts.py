@@ -10,12 +10,13 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import MxfleetError, NoTreeError, TransientError
 from orchestrator.events import Note, Sink
 from orchestrator.execute.folder import RunFolder
-from orchestrator.execute.job import Attempt, attach_job, run_job
+from orchestrator.execute.job import Attempt, attach_job, fetch_job, run_job
 from orchestrator.inventory.model import Target
 from orchestrator.plan.jobs import PlannedJob, next_attempt
 from orchestrator.plan.lanes import Lane
@@ -33,10 +34,11 @@ _BACK_SECONDS = 20.0  # an attached run looks for its lost jobs at least that lo
 
 @dataclass(frozen=True)
 class Settled:
-    """The last attempt, and the records of those before it."""
+    """The last attempt, the records of those before it, and whether any of them was started."""
 
     attempt: Attempt
     former: tuple[Record, ...] = ()
+    started: bool = False
 
 
 class CoRunners:
@@ -110,27 +112,29 @@ class Attempts:
         run's time is over, on the monotonic clock.
         """
         job = on_lane(job, lane)
-        former: list[Record] = []
-        hung = False
+        former = self._collector.former(job) if begun else ()
+        started = hung = False
         tries = 0
         while True:
             if not self._collector.begin(job):
-                return Settled(Attempt(job, self._log(job)), tuple(former))
+                return Settled(Attempt(job, self._log(job)), former, started)
             attempt = self._one(target, lane, _within(job, deadline), begun)
+            started = started or attempt.started
             ended = (attempt.outcome or {}).get("ended")
-            lost = isinstance(attempt.error, TransientError) or ended == "lost"
-            # One that was begun by another controller may have been stopped, or never arrived.
-            redo = begun and (ended in ("stopped", "refused") or attempt.outcome is None)
+            # One that was begun by another controller may have ended with it, or never arrived.
+            redo = begun and (ended in ("stopped", "refused", "lost") or attempt.outcome is None)
+            lost = not redo and (isinstance(attempt.error, TransientError) or ended == "lost")
             hangs = self._policy.retry_hung and ended in ("timeout", "silence") and not hung
             again = (lost and tries < target.retries) or redo or hangs
             if isinstance(attempt.error, NoTreeError) or not again or self._stopping.is_set():
-                return Settled(attempt, tuple(former))
+                return Settled(attempt, former, started)
             if not self._dead(target, job, attempt):
-                return Settled(attempt, tuple(former))
+                return Settled(attempt, former, started)
+            attempt = self._taken_in(target, attempt)
             hung = hung or hangs
             tries += lost
             begun = False
-            former += [*self._collector.judge(attempt, checkout).records]
+            former = self._collector.note(attempt, checkout, former)
             job = next_attempt(job)
             why = "its link was lost" if lost else "it hung" if hangs else "it had not ended well"
             self._sink(
@@ -176,7 +180,16 @@ class Attempts:
             return False
         return bool(answer.get("finished")) or answer.get("state") == "absent"
 
-    def _log(self, job: PlannedJob) -> Any:
+    def _taken_in(self, target: Target, attempt: Attempt) -> Attempt:
+        """An attempt that nobody followed to its end, with what it left."""
+        if attempt.outcome is not None:
+            return attempt
+        try:
+            return fetch_job(self.connected(target), attempt.job, self._folder)
+        except MxfleetError:
+            return attempt
+
+    def _log(self, job: PlannedJob) -> Path:
         return self._folder.log(job.target.name, job.op, job.attempt)
 
 
@@ -194,8 +207,3 @@ def _within(job: PlannedJob, deadline: float | None) -> PlannedJob:
     left = max(1.0, deadline - time.monotonic())
     limit = job.spec.get("timeout")
     return replace(job, spec={**job.spec, "timeout": min(limit, left) if limit else left})
-
-
-def lost(attempt: Attempt) -> bool:
-    """Whether a target went away under an attempt, so that somebody else may do its job."""
-    return isinstance(attempt.error, TransientError)

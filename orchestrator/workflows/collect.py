@@ -72,35 +72,40 @@ class Collector:
             kept = {**self._folder.read_json("plan.json"), **self.plan.as_dict()}
             self._folder.write_json("plan.json", kept)
 
-    def judge(self, attempt: Attempt, checkout: Checkout | None) -> Verdict:
-        """What an attempt comes to, taken by itself."""
-        return self._judge(attempt, checkout)
+    def former(self, job: PlannedJob) -> tuple[Record, ...]:
+        """What the folder has of a job's attempts; not what only says that more is missing."""
+        return tuple(record for record in self._former(job) if not is_stand_in(record))
+
+    def note(
+        self, attempt: Attempt, checkout: Checkout | None, former: Sequence[Record]
+    ) -> tuple[Record, ...]:
+        """Keep what an attempt measured that is not the last one, and return it.
+
+        ``former`` are records of earlier attempts: of cases that this one did not decide they stay.
+        """
+        verdict = _beside(former, self._judge(attempt, checkout))
+        self._write(attempt.job, verdict.records)
+        return tuple(record for record in verdict.records if not is_stand_in(record))
 
     def take(
         self, attempt: Attempt, checkout: Checkout | None, former: Sequence[Record] = ()
     ) -> Done:
-        """Judge an attempt, keep its records, tell the sink.
-
-        ``former`` are records of earlier attempts: of cases that this one did not decide they stay.
-        """
-        verdict = self._judge(attempt, checkout)
-        decided = {r.case_id for r in verdict.records if not is_stand_in(r)}
-        kept = tuple(r for r in former if not is_stand_in(r) and r.case_id not in decided)
-        if kept:
-            verdict = replace(verdict, records=(*kept, *verdict.records))
+        """Judge a job's last attempt, keep its records, tell the sink; ``former`` as for note."""
+        verdict = _beside(former, self._judge(attempt, checkout))
         return self._tell(attempt, self._keep(attempt.job, verdict))
 
     def take_again(self, attempt: Attempt, checkout: Checkout | None) -> None:
         """Judge what was fetched once more; it replaces what is here only if it says as much."""
-        former = self._former(attempt.job)
+        job = attempt.job
+        former = self.former(job)
         verdict = self._judge(attempt, checkout)
         fetched = {record.record_id for record in verdict.records}
-        lost = [r for r in former if not is_stand_in(r) and r.record_id not in fetched]
-        if lost:
-            text = f"{attempt.job.op}: less lies there than is here, which is kept"
-            self._sink(Note(text, target=attempt.job.target.name, level="warning"))
-        else:
-            self._tell(attempt, self._keep(attempt.job, verdict))
+        if any(record.job == job.job and record.record_id not in fetched for record in former):
+            text = f"{job.op}: less lies there than is here, which is kept"
+            self._sink(Note(text, target=job.target.name, level="warning"))
+        elif attempt.error is None or not self._former(job):
+            others = [record for record in former if record.job != job.job]
+            self._tell(attempt, self._keep(job, _beside(others, verdict)))
 
     def keep_former(self, jobs: Iterable[PlannedJob]) -> None:
         """Give jobs that could not be fetched the verdict of the records that are here."""
@@ -166,9 +171,14 @@ class Collector:
                 self._sink(Note(text, target=target.name, level="warning"))
 
     def _keep(self, job: PlannedJob, verdict: Verdict) -> Done:
-        lines = b"".join(
-            record.to_line().encode("utf-8", "replace") + b"\n" for record in verdict.records
-        )
+        self._write(job, verdict.records)
+        done = Done(job, verdict)
+        with self._lock:
+            self._done[_key(job)] = done
+        return done
+
+    def _write(self, job: PlannedJob, records: Iterable[Record]) -> None:
+        lines = b"".join(record.to_line().encode("utf-8", "replace") + b"\n" for record in records)
         try:
             self._folder.write_bytes(self._folder.records(job.target.name, job.op), lines)
         except NotKeptError as error:
@@ -176,10 +186,6 @@ class Collector:
             if not self.not_kept:
                 self._sink(Note(str(error), level="error"))
             self.not_kept = True
-        done = Done(job, verdict)
-        with self._lock:
-            self._done[_key(job)] = done
-        return done
 
     def stop(self, fleet: Fleet) -> None:
         """End what runs, orderly: what was measured until now comes back with it."""
@@ -210,7 +216,7 @@ class Collector:
             if error is None:
                 code = ExitCode.INTERRUPTED if interrupted else ExitCode.INTERNAL
                 verdict = Verdict(Status.NOT_RUN, code, "not started", verdict.records)
-            self._keep(job, verdict)
+            self._keep(job, _beside(self.former(job), verdict))
 
     def done(self) -> list[Done]:
         """Finished jobs in the plan's order."""
@@ -230,6 +236,13 @@ class Collector:
             for done in finished
             for record in done.verdict.records
         ]
+
+
+def _beside(former: Iterable[Record], verdict: Verdict) -> Verdict:
+    """A verdict with those ``former`` records whose cases it does not decide."""
+    decided = {r.case_id for r in verdict.records if not is_stand_in(r)}
+    kept = [r for r in former if not is_stand_in(r) and r.case_id not in decided]
+    return replace(verdict, records=(*kept, *verdict.records)) if kept else verdict
 
 
 def _key(job: PlannedJob) -> Key:

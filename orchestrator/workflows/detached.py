@@ -1,44 +1,51 @@
 """Runs that go on in the background: start one, see what it says, end it.
 
-A detached run is the same command once more, in a session of its own, with its console in the run's
-folder. Its jobs are held for long when their link is lost, so that this machine may sleep.
+A detached run is the same command once more, in a session of its own, with its events as JSON lines
+in the run's folder, for whoever attaches to show. Its jobs are held for long when their link is
+lost, so that this machine may sleep.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
-from orchestrator.errors import ExitCode, MxfleetError, TargetError, UnusableError, UsageError
-from orchestrator.events import Note, Sink, Summary
-from orchestrator.execute.folder import RunFolder
+from orchestrator.errors import ExitCode, TargetError, UnusableError, UsageError
+from orchestrator.events import Event, Note, Sink, Summary, event_of
+from orchestrator.execute.folder import RunFolder, still_going_on
 from orchestrator.inventory.model import Target
 from orchestrator.plan.jobs import new_run_id
 from orchestrator.workflows.activity import Activity
 from orchestrator.workflows.context import Context
 from orchestrator.workflows.fleet import Fleet, for_each_host
-from orchestrator.workflows.policy import Policy
 from orchestrator.workflows.pull import plan_again, saved_plan
 from orchestrator.workflows.push import Failures
+from orchestrator.workflows.runs import line_of
 
 _VARIABLE = "MXFLEET_DETACHED_RUN"
-CONSOLE = "console.log"
+CONSOLE = "console.jsonl"
 _START_SECONDS = 120.0  # for the plan; asking targets for their models may take a while
 _END_SECONDS = 60.0
 _POLL = 0.1
 _CHUNK = 1 << 16
+# As `mxfleet` itself: what lies in the folder that it is called in is no part of it.
+_ROOT = str(Path(__file__).resolve().parents[2])
+_PROGRAM = (
+    f"import sys; sys.path[:] = [*filter(None, sys.path), {_ROOT!r}]; "
+    "from orchestrator.cli.main import main; main()"
+)
 
 
 def run_of_this_process() -> str | None:
-    """The id of the detached run that this process is; None when it is none."""
-    return os.environ.get(_VARIABLE) or None
+    """The id of the detached run that this process is; None when it is none. Asked once."""
+    return os.environ.pop(_VARIABLE, None) or None  # not for the processes that it starts
 
 
 def start(runs: Path, sink: Sink, resumed: str | None = None) -> ExitCode:
@@ -46,89 +53,149 @@ def start(runs: Path, sink: Sink, resumed: str | None = None) -> ExitCode:
 
     ``resumed`` is the run that it goes on with. What keeps it from beginning is told here.
     """
-    run = RunFolder.open(runs, resumed).run if resumed is not None else new_run_id()
+    run = new_run_id() if resumed is None else RunFolder.open(runs, resumed).run
+    code = _begin(runs, run, sys.argv[1:], sink)
+    if code is None:
+        text = f"goes on in the background; see: mxfleet attach {run}; end it: mxfleet kill {run}"
+        folder = str(runs / run)
+        sink(Summary(command="detach", exit_code=0, run=run, folder=folder, message=text))
+    return code or ExitCode.OK
+
+
+def _begin(runs: Path, run: str, words: Sequence[str], sink: Sink) -> ExitCode | None:
+    """Start a run, or go on with it, in the background.
+
+    Returns its exit code, and tells what it said, when it ended before it was seen at work.
+    """
+    folder = RunFolder(runs / run)
+    if folder.is_held():
+        raise still_going_on(folder)
     runs.mkdir(parents=True, exist_ok=True)
-    waiting = runs / f".console-{run}-{os.getpid()}"
-    with waiting.open("wb") as console:
+    lasting = folder.path / CONSOLE  # a run that goes on tells more in the same place
+    console = lasting if folder.path.is_dir() else runs / f".console-{run}.jsonl"
+    with console.open("ab") as stream:
+        told = os.fstat(stream.fileno()).st_size
         process = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator", *sys.argv[1:]],
+            [sys.executable, "-c", _PROGRAM, *words, "--output", "json"],
             stdin=subprocess.DEVNULL,
-            stdout=console,
-            stderr=console,
+            stdout=stream,
+            stderr=stream,
             start_new_session=True,
             env={**os.environ, _VARIABLE: run},
         )
-    folder = RunFolder(runs / run)
-    limit = time.monotonic() + _START_SECONDS
     try:
-        while not folder.is_held():
-            if process.poll() is not None:
-                return _ended_early(process.returncode, waiting, folder)
-            if time.monotonic() > limit:
-                process.terminate()
-                raise UsageError(
-                    f"the run did not begin within {_START_SECONDS:.0f} s",
-                    hint="try it without --detach, to see what it waits for",
-                )
-            time.sleep(_POLL)
-        waiting.replace(folder.path / CONSOLE)
+        if not _at_work(process, folder):
+            with console.open("rb") as said:
+                said.seek(told)
+                _Console(said, sink).show(over=True)
+            code = process.returncode
+            return ExitCode(code) if code in list(ExitCode) else ExitCode.INTERNAL
+    except KeyboardInterrupt:
+        process.terminate()
+        raise
     finally:
-        waiting.unlink(missing_ok=True)
-    text = f"goes on in the background; see it with `mxfleet attach {run}`, end it with `kill`"
-    sink(Summary(command="detach", exit_code=0, run=run, folder=str(folder.path), message=text))
-    return ExitCode.OK
+        if console != lasting and folder.path.is_dir():
+            console.replace(lasting)
+        elif console != lasting:
+            console.unlink()
+    return None
 
 
-def _ended_early(code: int, console: Path, folder: RunFolder) -> ExitCode:
-    """Tell what a run said that ended before it was seen at work: a mistake, or a short one."""
-    with console.open("rb") as said:
-        shutil.copyfileobj(said, sys.stdout.buffer)
-    sys.stdout.flush()
-    if folder.path.is_dir():
-        console.replace(folder.path / CONSOLE)
-    return ExitCode(code) if code in list(ExitCode) else ExitCode.INTERNAL
+def _at_work(process: subprocess.Popen[bytes], folder: RunFolder) -> bool:
+    limit = time.monotonic() + _START_SECONDS
+    while folder.holder() != process.pid:
+        if process.poll() is not None:
+            return False
+        if time.monotonic() > limit:
+            process.terminate()
+            raise UsageError(
+                f"the run did not begin within {_START_SECONDS:.0f} s",
+                hint="try it without --detach, to see what it waits for",
+            )
+        time.sleep(_POLL)
+    return True
+
+
+class _Console:
+    """What a run said, as it comes: events to a sink.
+
+    A summary is held back until the end: one that is followed by more is not the last.
+    """
+
+    def __init__(self, stream: IO[bytes], sink: Sink) -> None:
+        self._stream = stream
+        self._sink = sink
+        self._rest = b""
+        self._summary: Event | None = None
+
+    def show(self, over: bool) -> None:
+        """Pass on what is there; ``over``: nothing more comes."""
+        while data := self._stream.read(_CHUNK):
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                self._pass_on(line)
+        if over:
+            self._pass_on(self._rest)
+            if self._summary is not None:
+                self._sink(self._summary)
+
+    def _pass_on(self, line: bytes) -> None:
+        text = line.decode("utf-8", "replace")
+        try:
+            told = json.loads(text)
+            event = event_of(told if isinstance(told, dict) else {})
+        except ValueError:
+            # Its standard error: what it complains of when it cannot work is in its summary, too.
+            if text.strip() and not text.startswith("mxfleet: "):
+                self._sink(Note(text, level="warning"))
+            return
+        self._summary = event if isinstance(event, Summary) else None
+        if self._summary is None:
+            self._sink(event)
 
 
 def attach(context: Context, run: str | None) -> ExitCode:
-    """Show a run's console until the run has ended; its exit code.
+    """Show what a run says, from its first word on, until it has ended; its exit code.
 
-    A run whose process is gone before its end is gone on with from here.
+    A run whose process is gone before its end is gone on with, in the background.
     """
     folder = RunFolder.open(context.runs, run)
-    if not (folder.path / CONSOLE).exists() and folder.is_held():
+    console = folder.path / CONSOLE
+    ended = line_of(folder).exit_code is not None
+    if not console.exists() and (folder.is_held() or ended):
         raise UsageError(
-            "this run was not detached: it says what it does where it was started",
+            "this run was not detached: it said what it did where it was started",
             where=str(folder.path),
-            hint="its jobs' output: mxfleet logs --follow",
+            hint=f"its jobs' output: mxfleet logs {folder.run}",
         )
-    with suppress(FileNotFoundError), (folder.path / CONSOLE).open("rb") as console:
-        while True:
-            over = not folder.is_held()  # asked first: what was said until then is there
-            _show(console)
-            if over:
-                break
+    if not (folder.is_held() or ended):
+        context.sink(Note("the run's process is gone before its end, going on with it"))
+        words = ["testall", "--resume", folder.run, "--inventory", str(context.inventory.path)]
+        code = _begin(context.runs, folder.run, words, context.sink)
+        if code is not None:
+            return code
+    with console.open("rb") as stream:
+        shown = _Console(stream, context.sink)
+        while folder.is_held():
+            shown.show(over=False)
             time.sleep(_POLL)
-    code = _exit_code(folder)
-    if code is not None:
-        return code
-    from orchestrator.workflows.testall import resume
-
-    context.sink(Note("the run's process is gone before its end, going on with it"))
-    return resume(context, folder.run, policy=Policy(detached=True))
-
-
-def _show(console: BinaryIO) -> None:
-    while data := console.read(_CHUNK):
-        sys.stdout.buffer.write(data)
-    sys.stdout.flush()
+        shown.show(over=True)
+    code_of = line_of(folder).exit_code
+    if code_of is None:
+        raise UnusableError(
+            "the run's process went away before the run's end",
+            where=str(folder.path),
+            hint=f"go on with it: mxfleet attach {folder.run}; or end its jobs: mxfleet kill",
+        )
+    return ExitCode(code_of)
 
 
-def _exit_code(folder: RunFolder) -> ExitCode | None:
-    for path in folder.path.glob("*-summary.json"):
-        if path.name != "pull-summary.json":
-            with suppress(MxfleetError, KeyError, TypeError, ValueError):
-                return ExitCode(folder.read_json(path.name)["exit_code"])
-    return None
+def is_of_many(folder: RunFolder) -> bool:
+    """Whether a run is a ``testall``, whose lines are too many to read."""
+    try:
+        return bool(folder.read_json("plan.json").get("command") == "testall")
+    except (UsageError, AttributeError):
+        return False
 
 
 def kill(context: Context, run: str | None) -> ExitCode:
@@ -151,7 +218,8 @@ def kill(context: Context, run: str | None) -> ExitCode:
 
 def _interrupt(folder: RunFolder, pid: int) -> None:
     try:
-        os.kill(pid, signal.SIGINT)
+        os.kill(pid, signal.SIGTERM)  # SIGINT is ignored in what a script starts with &
+        os.kill(pid, signal.SIGCONT)
     except ProcessLookupError:
         raise UnusableError(
             f"the run's process {pid} is not on this machine",
@@ -168,7 +236,7 @@ def _interrupt(folder: RunFolder, pid: int) -> None:
             raise UnusableError(
                 f"the run did not end within {_END_SECONDS:.0f} s (process {pid})",
                 where=str(folder.path),
-                hint="its jobs end with their lease when that process is killed: kill -9",
+                hint="kill -9 it, then `mxfleet kill` ends its jobs on their hosts",
             )
         time.sleep(_POLL)
 

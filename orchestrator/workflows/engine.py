@@ -101,11 +101,12 @@ class Engine:
         if self._stopping.is_set() and isinstance(error, TransientError | InterruptedRun):
             return  # its link was given up from here
         self._failures(target, error)
-        if self._mass.reason is None:
+        if isinstance(error, TargetError):
             self._mass.count(target, error)
 
     def _work(self, target: Target) -> None:
         self._mass.check(target)
+        self._schedule.coming(target.name)
         with self._sink.doing("connecting", target.name):
             session = self._attempts.connected(target)
         ops = self._ops(target)
@@ -197,9 +198,9 @@ class Engine:
         if self._collector.stopping and attempt.outcome is None and attempt.error is None:
             return None
         if (
-            isinstance(attempt.error, TransientError)
+            isinstance(attempt.error, TargetError)
             and not self._stopping.is_set()
-            and self._schedule.give_back(job)
+            and self._schedule.give_back(job, settled.started)
         ):
             self._sink(Note(f"{job.op} is left to others", target=target.name, level="warning"))
             raise attempt.error

@@ -8,6 +8,7 @@ and what only says that something is missing gives way to what was measured.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -107,14 +108,22 @@ def plan_again(
         if name not in known and not chosen:
             text = f"no longer in {inventory.path}, not pulled; add it again to pull from it"
             sink(Note(text, target=name, level="error"))
-    intended = folder.intended()
-    jobs = []
-    for entry in saved["jobs"]:
-        if entry["target"] in known:
-            target, op = known[entry["target"]], entry["op"]
-            job = PlannedJob(target, op, entry["job"], entry["spec"], entry["attempt"])
-            while job.attempt < intended.get((target.name, op), ("", 0))[1]:
-                job = next_attempt(job)
-            jobs.append(job)
-    plan = Plan(saved["run"], saved["tree"], tuple(jobs), saved["measuring"], saved.get("commit"))
+    planned = [
+        PlannedJob(known[job["target"]], job["op"], job["job"], job["spec"], job["attempt"])
+        for job in saved["jobs"]
+        if job["target"] in known
+    ]
+    jobs = tuple(latest_attempts(planned, folder))
+    plan = Plan(saved["run"], saved["tree"], jobs, saved["measuring"], saved.get("commit"))
     return plan, targets
+
+
+def latest_attempts(jobs: Iterable[PlannedJob], folder: RunFolder) -> list[PlannedJob]:
+    """The jobs at the last of their attempts that were to be started."""
+    intended = folder.intended()
+    found = []
+    for job in jobs:
+        while job.attempt < intended.get((job.target.name, job.op), ("", 0))[1]:
+            job = next_attempt(job)
+        found.append(job)
+    return found

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from orchestrator.errors import ExitCode, UsageError, combine
+from orchestrator.errors import ExitCode, MxfleetError, UsageError, combine
 from orchestrator.events import Planned, RunStarted, Summary
 from orchestrator.execute.folder import RunFolder
 from orchestrator.inventory.model import Target
@@ -94,14 +94,17 @@ def start(
     """Plan a new run and carry it out.
 
     ``wrong`` are the codes of what was found before, for the exit code; ``only`` these targets'
-    operators are run.
+    operators are run, or where they are shared out, what concerns a target's model.
     """
     began = time.monotonic()
     tree = context.tree()
     groups = models_of(context) if wishes.spread == "shard" else None
     plan = _planned(context, ops, wishes, tree, groups)
     if only is not None:
-        plan = replace(plan, jobs=tuple(j for j in plan.jobs if (j.target.name, j.op) in only))
+        model = groups or {target.name: target.name for target in context.targets}
+        some = {(model[target], op) for target, op in only}
+        jobs = (job for job in plan.jobs if (model[job.target.name], job.op) in some)
+        plan = replace(plan, jobs=tuple(jobs))
     if wishes.dry_run:
         for job in plan.jobs:
             context.sink(Planned(job.target.name, job.op, command_line(job)))
@@ -116,7 +119,8 @@ def start(
     folder = RunFolder.create(context.runs, plan.run)
     plan = replace(plan, commit=commit_of(context.inventory.folder, tree))
     kept: dict[str, Any] = {"mode": wishes.mode, "command": wishes.command, "spread": wishes.spread}
-    kept |= {"groups": groups, "warm": wishes.warm}
+    kept |= {"groups": groups, "wrong": [int(code) for code in wrong]}
+    kept |= {"serial": wishes.policy.serial, "retry_hung": wishes.policy.retry_hung}
     folder.write_json("plan.json", {**plan.as_dict(), **kept})
     folder.write_json("tree.json", {"tree": tree.name, "files": [list(e) for e in tree.entries]})
     folder.write_bytes(folder.path / "inventory.yaml", context.inventory.path.read_bytes())
@@ -182,75 +186,89 @@ def carry_out(
     wrong: Sequence[ExitCode] = (),
     settled: Collection[PlannedJob] = (),
     begun: Collection[PlannedJob] = (),
+    gone: Mapping[str, MxfleetError] | None = None,
 ) -> ExitCode:
     """Run a plan's jobs, merge, tell.
 
     ``settled`` jobs were done before; ``begun`` ones were started before and may still run. Both
-    are of ``plan``.
+    are of ``plan``. ``gone`` says of targets why they are no longer to be had.
     """
     diary = recorded(context.sink, folder)
-    used = {job.target.name for job in plan.jobs}
-    targets = [target for target in context.targets if target.name in used]
-    with folder.held(), Activity(diary) as sink, Fleet() as fleet:
-        ops = tuple(dict.fromkeys(job.op for job in plan.jobs))
-        names = tuple(target.name for target in targets)
-        sink(RunStarted(wishes.command, plan.run, ops, names, len(plan.jobs), wishes.spread))
-        failures = Failures(sink)
-        collector = Collector(plan, folder, sink)
-        collector.keep_former(settled)
+    planned_on = {job.target.name: job.target for job in plan.jobs}
+    useful = planned_on.keys() | (groups or {}).keys()
+    targets = [target for target in context.targets if target.name in useful]
+    with folder.held():
+        with Activity(diary) as sink, Fleet() as fleet:
+            # What it came to before is no longer its end.
+            (folder.path / f"{wishes.command}-summary.json").unlink(missing_ok=True)
+            ops = tuple(dict.fromkeys(job.op for job in plan.jobs))
+            names = tuple(target.name for target in targets)
+            sink(RunStarted(wishes.command, plan.run, ops, names, len(plan.jobs), wishes.spread))
+            failures = Failures(sink)
+            collector = Collector(plan, folder, sink)
+            collector.keep_former(settled)
 
-        def moved(job: PlannedJob, target: str) -> PlannedJob:
-            to = next(each for each in targets if each.name == target)
-            spec = plan_job(
-                plan.run,
-                to,
-                job.op,
-                context.suite,
-                tree.name,
-                plan.measuring,
-                detached=wishes.policy.detached,
+            def moved(job: PlannedJob, target: str) -> PlannedJob:
+                to = next(each for each in targets if each.name == target)
+                spec = plan_job(
+                    plan.run,
+                    to,
+                    job.op,
+                    context.suite,
+                    tree.name,
+                    plan.measuring,
+                    detached=wishes.policy.detached,
+                )
+                if job.spec.get("warm") and not to.established:
+                    spec = replace(spec, spec={**spec.spec, "warm": True})
+                collector.move(job, spec)
+                return spec
+
+            done = {id(job) for job in settled}
+            left = [job for job in plan.jobs if id(job) not in done]
+            names_begun = [job.job for job in begun]
+            moving = moved if groups is not None else None
+            schedule = Schedule(left, groups, moving, names_begun)
+            at_work = {job.target.name for job in left}
+            for name, error in (gone or {}).items():
+                schedule.lost(name)
+                if name in at_work:
+                    failures(planned_on[name], error)
+            if groups is not None:
+                # Whoever is of a model that has something left.
+                models = {groups[name] for name in at_work}
+                at_work = {name for name, model in groups.items() if model in models}
+            engine = Engine(
+                [target for target in targets if target.name in at_work],
+                tree,
+                schedule,
+                collector,
+                folder,
+                fleet,
+                failures,
+                wishes.policy,
+                sink,
+                begun=names_begun,
             )
-            if job.spec.get("warm") and not to.established:
-                spec = replace(spec, spec={**spec.spec, "warm": True})
-            collector.move(job, spec)
-            return spec
-
-        done = {id(job) for job in settled}
-        left = [job for job in plan.jobs if id(job) not in done]
-        schedule = Schedule(left, groups, moved if groups is not None else None)
-        engine = Engine(
-            [target for target in targets if any(j.target.name == target.name for j in left)]
-            if groups is None
-            else targets,
-            tree,
-            schedule,
-            collector,
-            folder,
-            fleet,
-            failures,
-            wishes.policy,
+            interrupted = engine.run()
+        collector.fill_up(failures, interrupted)
+        merged = MergeOutcome()
+        if not plan.measuring.verify_only:
+            merged = merge_into(context, collector.records(), wishes.mode, sink)
+        merged = replace(merged, codes=[*merged.codes, *wrong])
+        return finish(
+            wishes.command,
             sink,
-            begun=[job.job for job in begun],
+            folder,
+            collector,
+            failures,
+            list({**{t.name: t for t in targets}, **planned_on}.values()),
+            merged,
+            interrupted,
+            began,
+            matrix=wishes.matrix,
+            lenient=wishes.command == "testall" and not plan.measuring.strict,
         )
-        interrupted = engine.run()
-    collector.fill_up(failures, interrupted)
-    merged = MergeOutcome()
-    if not plan.measuring.verify_only:
-        merged = merge_into(context, collector.records(), wishes.mode, sink)
-    merged = replace(merged, codes=[*merged.codes, *wrong])
-    return finish(
-        wishes.command,
-        sink,
-        folder,
-        collector,
-        failures,
-        targets,
-        merged,
-        interrupted,
-        began,
-        matrix=wishes.matrix,
-        lenient=wishes.command == "testall" and not plan.measuring.strict,
-    )
 
 
 def check_honoured(targets: Sequence[Target], measuring: Measuring) -> None:

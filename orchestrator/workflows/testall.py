@@ -11,17 +11,17 @@ from typing import Any, Literal
 
 from orchestrator.errors import ExitCode, MxfleetError, UnusableError, UsageError
 from orchestrator.events import Note
-from orchestrator.execute.folder import RunFolder
-from orchestrator.plan.jobs import PlannedJob
-from orchestrator.records import Status, parse_line
+from orchestrator.execute.folder import RunFolder, still_going_on
+from orchestrator.inventory.model import Host, Target
+from orchestrator.plan.jobs import Plan, PlannedJob, with_limits
+from orchestrator.records import Record, Status, parse_line
 from orchestrator.suites.measuring import Measuring
 from orchestrator.workflows.context import Context
 from orchestrator.workflows.finish import Mode
 from orchestrator.workflows.policy import Policy
-from orchestrator.workflows.pull import plan_again, saved_plan
+from orchestrator.workflows.pull import latest_attempts, saved_plan
 from orchestrator.workflows.run import Wishes, carry_out, check_honoured, start
 
-_NOT_RUN = Status.NOT_RUN.value
 # What another run may turn into something better.
 _FAILED = {Status.FAILED, Status.ERROR, Status.TIMEOUT, Status.NOT_RUN}
 
@@ -59,12 +59,7 @@ def testall(
     )
     only: set[tuple[str, str]] | None = None
     if failed is not None:
-        chosen = {target.name for target in context.targets}
-        only = {
-            (target, op)
-            for target, op in _failed(RunFolder.open(context.runs, failed))
-            if target in chosen and (ops is None or op in ops)
-        }
+        only = _failed_here(context, RunFolder.open(context.runs, failed), ops)
         ops = sorted({op for _, op in only})
         if not ops:
             raise UsageError(
@@ -87,15 +82,33 @@ def testall(
     return start(context, good, wishes, wrong=wrong, only=only)
 
 
+def _failed_here(
+    context: Context, folder: RunFolder, ops: Sequence[str] | None
+) -> set[tuple[str, str]]:
+    """What failed in a run of what is chosen now; what is no longer there is told."""
+    chosen = {target.name for target in context.targets}
+    known = {target.name for target in context.inventory.targets}
+    here = set(context.suite.operators())
+    found = set()
+    for target, op in sorted(_failed(folder)):
+        if ops is not None and op not in ops:
+            continue
+        if target not in known:
+            context.sink(
+                Note(f"{op} failed on it, but it is no longer there", target, level="warning")
+            )
+        elif op not in here:
+            context.sink(Note(f"{op} failed, but there is no such operator any more", target))
+        elif target in chosen:
+            found.add((target, op))
+    return found
+
+
 def _failed(folder: RunFolder) -> set[tuple[str, str]]:
     """Targets and operators of a run that have no good result."""
     found = set()
     for job in folder.planned():
-        records = []
-        path = folder.records(job["target"], job["op"])
-        for line in path.read_bytes().splitlines() if path.exists() else ():
-            with suppress(ValueError):
-                records.append(parse_line(line))
+        records = _records(folder, job["target"], job["op"])
         if not records or any(r.status in _FAILED and not r.excused for r in records):
             found.add((job["target"], job["op"]))
     return found
@@ -108,68 +121,125 @@ def resume(context: Context, run: str | None, *, policy: Policy | None = None) -
     """
     began = time.monotonic()
     folder = RunFolder.open(context.runs, run)
+    if folder.is_held():
+        raise still_going_on(folder)
     saved = saved_plan(folder)
-    plan, targets = plan_again(
-        saved, context.inventory.targets, folder, context.inventory, context.sink, False
+    former = policy or Policy()
+    testing = saved.get("command") == "testall"
+    policy = replace(
+        former,
+        all_lanes=testing,
+        serial=former.serial or bool(saved.get("serial")),
+        retry_hung=former.retry_hung or bool(saved.get("retry_hung")),
     )
-    context = replace(context, targets=tuple(targets))
+    planned, gone = _planned_again(saved, folder, context)
     tree = context.tree()
-    if tree.name != plan.tree and not all(target.established for target in targets):
+    pushed = any(not job.target.established for job in planned if job.target.name not in gone)
+    if tree.name != saved["tree"] and pushed:
         raise UnusableError(
-            f"the working folder is no longer what the run has measured (tree {plan.tree[:12]})",
+            f"the working folder is no longer what the run measured (tree {saved['tree'][:12]})",
             where=str(folder.path),
             hint="take in what is there with `mxfleet pull`, and start a new run",
         )
-    jobs, settled, begun = _reconciled(folder, plan.jobs)
-    testing = saved.get("command") == "testall"
+    jobs, settled, begun = _reconciled(folder, planned, policy)
+    plan = Plan(saved["run"], saved["tree"], tuple(jobs), saved["measuring"], saved.get("commit"))
     wishes = Wishes(
         mode=saved["mode"],
         measuring=plan.measuring,
-        policy=replace(policy or Policy(), all_lanes=testing),
+        policy=policy,
         spread=saved.get("spread") or "replicate",
         command=saved.get("command") or "run",
         matrix=testing,
     )
+    left = len(jobs) - len(settled)
     text = f"{len(settled)} of {len(jobs)} jobs are done, {len(begun)} more were started"
+    if not left:
+        text = f"all {len(jobs)} jobs are done, nothing is left to do"
     context.sink(Note(f"resuming {folder.run}: {text}"))
+    groups = saved.get("groups") or {}
+    used = ({job.target.name for job in jobs} | groups.keys()) - gone.keys()
+    targets = tuple(target for target in context.inventory.targets if target.name in used)
     return carry_out(
-        context,
-        replace(plan, jobs=tuple(jobs)),
+        replace(context, targets=targets),
+        plan,
         folder,
         tree,
         wishes,
-        saved.get("groups"),
+        groups or None,
         began,
+        wrong=[ExitCode(code) for code in saved.get("wrong", ())],
         settled=settled,
         begun=begun,
+        gone=gone,
     )
 
 
+def _planned_again(
+    saved: dict[str, Any], folder: RunFolder, context: Context
+) -> tuple[list[PlannedJob], dict[str, MxfleetError]]:
+    """The jobs on targets as the inventory has them now, and why some of these are not there."""
+    known = {target.name: target for target in context.inventory.targets}
+    jobs: list[PlannedJob] = []
+    gone: dict[str, MxfleetError] = {}
+    for entry in saved["jobs"]:
+        name = entry["target"]
+        target = known.get(name) or Target(name, Host(name))
+        jobs.append(PlannedJob(target, entry["op"], entry["job"], entry["spec"], entry["attempt"]))
+        if name not in known:
+            gone[name] = UsageError(
+                f"no longer in {context.inventory.path}",
+                where=name,
+                hint="add it again, then resume the run once more",
+            )
+    return latest_attempts(jobs, folder), gone
+
+
 def _reconciled(
-    folder: RunFolder, planned: Sequence[PlannedJob]
+    folder: RunFolder, planned: Sequence[PlannedJob], policy: Policy
 ) -> tuple[list[PlannedJob], list[PlannedJob], list[PlannedJob]]:
-    """All jobs at their latest attempts; those that are done; those that were started."""
+    """All jobs; of them those that are done, and those that were started.
+
+    What was not run, or not to its end, may still run: where its link was lost for good, say.
+    """
     intended, ended = folder.intended(), _ended(folder)
     jobs: list[PlannedJob] = []
     settled: list[PlannedJob] = []
     begun: list[PlannedJob] = []
     for job in planned:
+        if job.job in ended and _is_whole(folder, job):
+            settled.append(job)
+        else:
+            job = with_limits(job, detached=policy.detached)
+            if (job.target.name, job.op) in intended:
+                begun.append(job)
         jobs.append(job)
-        if (job.target.name, job.op) in intended:
-            # One that was not run may still run: where its link was lost for good, say.
-            (begun if ended.get(job.job, _NOT_RUN) == _NOT_RUN else settled).append(job)
     return jobs, settled, begun
 
 
-def _ended(folder: RunFolder) -> dict[str, str]:
-    """What the run's diary says of jobs that ended: status by job."""
-    found: dict[str, str] = {}
+def _is_whole(folder: RunFolder, job: PlannedJob) -> bool:
+    """Whether the run's folder has everything that there is to know of a job that ended."""
+    records = _records(folder, job.target.name, job.op)
+    return bool(records) and all(record.status is not Status.NOT_RUN for record in records)
+
+
+def _ended(folder: RunFolder) -> set[str]:
+    """The jobs that ended, as the run's diary says."""
+    found: set[str] = set()
     path = folder.path / "events.jsonl"
     for line in path.read_bytes().splitlines() if path.exists() else ():
         try:
             event: dict[str, Any] = json.loads(line)
             if event["event"] == "job_ended":
-                found[str(event["job"])] = str(event["status"])
+                found.add(str(event["job"]))
         except (ValueError, KeyError, TypeError):
             continue  # cut off by the crash
+    return found
+
+
+def _records(folder: RunFolder, target: str, op: str) -> list[Record]:
+    path = folder.records(target, op)
+    found = []
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        with suppress(ValueError):
+            found.append(parse_line(line))
     return found
