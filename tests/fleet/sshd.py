@@ -96,6 +96,11 @@ class Sshd:
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()
 
+    @property
+    def listener(self) -> int:
+        """Return the process that takes new connections."""
+        return self._process.pid
+
     def sessions(self) -> list[int]:
         """Return the processes that serve connections."""
         return descendants(self._process.pid)

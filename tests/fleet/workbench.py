@@ -110,6 +110,7 @@ class Bench:
         self.folder = folder
         self.store = f"/tmp/mxfleet-test-{secrets.token_hex(4)}"
         self.locks = f"{self.store}-locks"  # with the host's name behind it
+        self.within: tuple[str, ...] = ()  # a command that mxfleet is run by
         if suite is not None:
             shutil.copytree(suite, folder, dirs_exist_ok=True)
             self.inventory()
@@ -140,7 +141,7 @@ class Bench:
         """Start `mxfleet` in the folder, as the leader of a process group, into pipes."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("MXFLEET", "NO_COLOR"))}
         process = subprocess.Popen(
-            [MXFLEET, *arguments],
+            [*self.within, MXFLEET, *arguments],
             cwd=self.folder,
             env={**kept, **environment},
             stdin=subprocess.DEVNULL,
