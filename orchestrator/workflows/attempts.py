@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -90,11 +91,22 @@ class Attempts:
         self._stopping = stopping
         self._beside = CoRunners()
 
-    def connected(self, target: Target, limit: float = 0.0) -> AgentSession:
-        """The target's agent; what keeps it away for now is tried again."""
-        return persistently(
-            lambda: self._fleet.session(target), target, self._stopping, self._sink, limit
-        )
+    def connected(
+        self,
+        target: Target,
+        limit: float = 0.0,
+        before: Callable[[Target], None] = lambda _: None,
+    ) -> AgentSession:
+        """The target's agent; what keeps it away for now is tried again.
+
+        ``limit`` as for ``persistently``; ``before`` each try, something may speak against it.
+        """
+
+        def session() -> AgentSession:
+            before(target)
+            return self._fleet.session(target)
+
+        return persistently(session, target, self._stopping, self._sink, limit)
 
     def settle(
         self,
@@ -173,7 +185,8 @@ class Attempts:
         if attempt.outcome is not None:
             return not attempt.outcome.get("unkillable")
         try:
-            session = self.connected(target)
+            # Once: whatever left no outcome has tried to connect as often as is wanted.
+            session = self._fleet.session(target)
             answer: dict[str, Any] = session.call("stop", store=job.spec["store"], job=job.job)
         except MxfleetError as error:
             attempt.error = attempt.error or error

@@ -74,7 +74,7 @@ class Engine:
         self._sink = sink
         self._begun = set(begun)
         self._stopping = threading.Event()
-        self._mass = MassFailure(len(targets), sink)
+        self._mass = MassFailure(targets, sink)
         holds = [t.timeouts.detached if policy.detached else t.timeouts.reattach for t in targets]
         self._locks = Locks(fleet, sink, folder.run, hold=max(holds, default=0.0))
         self._attempts = Attempts(
@@ -100,15 +100,13 @@ class Engine:
         self._schedule.lost(target.name)
         if self._stopping.is_set() and isinstance(error, TransientError | InterruptedRun):
             return  # its link was given up from here
-        self._failures(target, error)
-        if isinstance(error, TargetError):
-            self._mass.count(target, error)
+        told = isinstance(error, TargetError) and self._mass.count(target, error)
+        self._failures.take(target, error, told)
 
     def _work(self, target: Target) -> None:
-        self._mass.check(target)
         self._schedule.coming(target.name)
         with self._sink.doing("connecting", target.name):
-            session = self._attempts.connected(target)
+            session = self._attempts.connected(target, before=self._mass.check)
         ops = self._ops(target)
         with self._sink.doing("preparing", target.name):
             checkout = prepare(session, target, self._tree, ops, self._sink)

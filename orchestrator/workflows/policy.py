@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -69,41 +69,51 @@ def persistently(
     return retrying(call)
 
 
+class NotTriedError(TargetError):
+    """A target was given up because of the others."""
+
+
 class MassFailure:
     """Notices that most targets fail the same way: then it is not the targets' fault."""
 
-    def __init__(self, total: int, sink: Sink) -> None:
-        self._total = total
+    def __init__(self, targets: Sequence[Target], sink: Sink) -> None:
+        self._total = len(targets)
+        names = {n for t in targets for n in (t.name, t.host.name, t.host.address) if n}
+        longest_first = "|".join(re.escape(name) for name in sorted(names, key=len)[::-1])
+        self._names = re.compile(rf"(?<![\w-])(?:{longest_first})(?![\w-])")
         self._sink = sink
         self._seen: dict[str, set[str]] = {}
         self._lock = threading.Lock()
+        self._most: str | None = None
         self.reason: str | None = None
 
-    def count(self, target: Target, error: MxfleetError) -> None:
-        """A target failed; says it once when that makes most of them."""
-        shape = _shape(target, error)
+    def count(self, target: Target, error: MxfleetError) -> bool:
+        """A target failed; whether it was told already that most fail like this.
+
+        Says so once, when this one makes them most.
+        """
+        shape = self._shape(error)
         with self._lock:
+            if self.reason is not None:
+                return shape == self._most or isinstance(error, NotTriedError)
             alike = self._seen.setdefault(shape, set())
             alike.add(target.name)
-            if self.reason is not None or len(alike) < max(_FEWEST, self._total // 2 + 1):
-                return
-            self.reason = error.message
+            if len(alike) < max(_FEWEST, self._total // 2 + 1):
+                return False
+            self.reason, self._most = error.message, shape
         text = f"{len(alike)} of {self._total} targets fail the same way, stopping: {error.message}"
         self._sink(Note(text, level="error"))
+        return False
 
     def check(self, target: Target) -> None:
         """Raise for a target that was not begun when most others had failed."""
         if self.reason is not None:
-            raise TargetError(
+            raise NotTriedError(
                 f"not tried, since most targets fail the same way: {self.reason}",
                 where=target.name,
             )
 
-
-def _shape(target: Target, error: MxfleetError) -> str:
-    """The message without what is particular to a host."""
-    text = error.message
-    for name in (target.name, target.host.name, target.host.address or ""):
-        if name:
-            text = text.replace(name, "HOST")
-    return f"{type(error).__name__}: {re.sub('[0-9]+', 'N', text)}"
+    def _shape(self, error: MxfleetError) -> str:
+        """The message without what is particular to a host."""
+        text = self._names.sub("HOST", error.message)
+        return f"{type(error).__name__}: {re.sub('[0-9]+', 'N', text)}"

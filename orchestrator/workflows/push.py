@@ -101,8 +101,13 @@ class Failures:
         self.errors: dict[str, MxfleetError] = {}
 
     def __call__(self, target: Target, error: MxfleetError) -> None:
+        self.take(target, error, told=False)
+
+    def take(self, target: Target, error: MxfleetError, told: bool) -> None:
+        """As a call; ``told``: it was said already what is wrong with many."""
         self.errors[target.name] = error
-        self._sink(TargetFailed(target.name, status_of(error), _without_place(target, error)))
+        if not told:
+            self._sink(TargetFailed(target.name, status_of(error), _without_place(target, error)))
 
     def code(self) -> ExitCode:
         """The exit code that stands for all failures."""
