@@ -7,7 +7,10 @@ monotonic clock, which all processes of a machine share), or why it has to end.
 
 import json
 import os
-from typing import NamedTuple, Optional
+import threading
+import time
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, NamedTuple, Optional
 
 from .files import AgentError, explain_os_error, make_folders, remove_quietly, write_whole
 
@@ -21,6 +24,17 @@ class Claim(NamedTuple):
 
 NO_CLAIM = Claim(0.0, None)
 CLAIM_LIMIT = 4096
+RENEW_SECONDS = 1.0
+SHORTEST_CLAIM = 5 * RENEW_SECONDS  # a machine may be slow
+LONGEST_HOLD = 30 * 86400.0
+
+
+def hold_of(value: Any) -> float:
+    """The seconds that a controller asks to hold a job for, within bounds."""
+    try:
+        return min(max(0.0, float(value or 0.0)), LONGEST_HOLD)
+    except (TypeError, ValueError):
+        return 0.0
 
 
 def _path(store: str, job: str) -> str:
@@ -33,7 +47,8 @@ def read_claim(store: str, job: str) -> Claim:
         handle = os.open(_path(store, job), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(handle, "rb") as stream:
             said = json.loads(stream.read(CLAIM_LIMIT).decode("ascii"))
-        return Claim(float(said["until"]), said["stop"])
+        stop = said["stop"]
+        return Claim(float(said["until"]), None if stop is None else str(stop))
     except (OSError, ValueError, KeyError, TypeError):
         return NO_CLAIM
 
@@ -49,7 +64,30 @@ def write_claim(store: str, job: str, claim: Claim) -> None:
         raise explain_os_error(error, "claiming the job")
 
 
-def renew_claim(store: str, job: str, until: float) -> None:
+@contextmanager
+def claimed(store: str, job: str, hold: float, wanted: Callable[[], bool]) -> Iterator[None]:
+    """Claim a job until the end of the block and for ``hold`` seconds more, while it is wanted.
+
+    From a thread: whoever listens may take long for what he is sent.
+    """
+    over = threading.Event()
+
+    def renew() -> None:
+        while not over.is_set():
+            if wanted():
+                _renew(store, job, time.monotonic() + max(hold, SHORTEST_CLAIM))
+            over.wait(RENEW_SECONDS)
+
+    thread = threading.Thread(target=renew, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _renew(store: str, job: str, until: float) -> None:
     """Let a job go on until then. One that was told to end stays so; a full disk is no reason."""
     if read_claim(store, job).stop is None:
         try:

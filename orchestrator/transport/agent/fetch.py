@@ -6,7 +6,7 @@ import time
 from typing import Any, Callable, Dict, List
 
 from .files import open_regular, remove_quietly
-from .jobfolder import JOB_NAME, job_folder
+from .jobfolder import JOB_NAME, is_kept, job_folder
 from .wire import CHUNK
 
 RESULT_FILES = ("records.jsonl", "result.csv")
@@ -52,14 +52,21 @@ def send_files(
 
 
 def job_status(store: str, job: str) -> Dict[str, Any]:
-    """What a job's folder says: absent, running (or cut off), or how it ended."""
+    """What became of a job: absent, running (or cut off), or how it ended.
+
+    While an agent looks after it, its folder is not asked: the job can write there what it likes.
+    """
     folder = job_folder(store, job)
-    if not os.path.isdir(folder):
+    if is_kept(store, job):
+        return {"state": "unfinished"}
+    if not os.path.lexists(folder):
         return {"state": "absent"}
     try:
         with os.fdopen(open_regular(folder, "status.json"), "rb") as stream:
             outcome = json.loads(stream.read(STATUS_LIMIT).decode("ascii"))
     except (OSError, ValueError):
+        return {"state": "unfinished"}
+    if not isinstance(outcome, dict) or "ended" not in outcome:
         return {"state": "unfinished"}
     return {"state": "ended", "outcome": outcome}
 

@@ -49,8 +49,10 @@ class JobFolder(object):
         self._made: Optional[os.stat_result] = None
 
     def make(self) -> None:
-        """Make the folder, which must not be there, and record that the job is ours."""
+        """Record that the job is ours and make the folder, which must not be there."""
         try:
+            # The record first: a folder without one tells of a job that nobody looks after.
+            self._lock = hold_record(self._running)
             make_folders(os.path.dirname(self.path))
             os.mkdir(self.path, 0o700)
         except FileExistsError:
@@ -59,7 +61,6 @@ class JobFolder(object):
             raise explain_os_error(error, "making the job's folder")
         try:
             self._fill()
-            self._lock = hold_record(self._running)
         except OSError as error:
             remove_quietly(self.path)
             raise explain_os_error(error, "making the job's folder")
@@ -126,7 +127,10 @@ def _here() -> Dict[str, str]:
 
 
 def hold_record(path: str) -> int:
-    """Record that we look after what carries the cookie ``path`` ends with; return the lock."""
+    """Record that we look after what carries the cookie ``path`` ends with; return the lock.
+
+    Raises ``FileExistsError`` when somebody does already, or did and was killed.
+    """
     folder, name = os.path.split(path)
     make_folders(folder)
     # Locked before it has its name: an agent that finds it unlocked takes us for dead.
@@ -135,10 +139,12 @@ def hold_record(path: str) -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         os.write(lock, json.dumps(_here()).encode("ascii"))
-        os.rename(fresh, path)
+        os.link(fresh, path)  # not a rename, which would replace another one
     except OSError:
         os.close(lock)
         raise
+    finally:
+        remove_quietly(fresh)
     return lock
 
 
@@ -198,6 +204,7 @@ def _sweep_one(store: str, record: str, name: str) -> None:
             elsewhere = False  # a full disk; the cookie is enough
         if elsewhere:
             if age > FOREIGN_RECORD_DAYS * 86400.0:
+                drop_claim(store, name)
                 os.unlink(record)
             return
         if end_found(lambda: carriers(name), SWEEP_GRACE_SECONDS, SWEEP_LIMIT_SECONDS):

@@ -37,7 +37,8 @@ class Job(object):
         self._place = JobFolder(store, spec)
         self.folder = self._place.path
         self.stop_reason: Optional[str] = None
-        self.finished = threading.Event()  # nothing of it runs any more, its status is on disk
+        self.finished = threading.Event()  # its end is on disk
+        self.proven = True  # nothing of it runs any more, once it is finished
         self._tree_lock: Optional[int] = None
         self._checkout_lock: Optional[int] = None
 
@@ -61,7 +62,7 @@ class Job(object):
                 why = error.message + ("; " + error.hint if error.hint else "")
                 self._place.write_status({"ended": "refused", "message": why, "exit_code": None})
                 raise
-            forget = not outcome["unkillable"]
+            forget = self.proven = not outcome["unkillable"]
         finally:
             self._place.close(forget)
             self.finished.set()
@@ -89,7 +90,7 @@ class Job(object):
                 sender.start()
                 outcome = self._supervise(words, env, cwd, spool, told)
                 damaged = self._place.mend()
-                spool.keep_as(output)
+                damaged = spool.keep_as(output) or damaged
             finally:
                 spool.close()
             refused = refusal(told.words(), self.spec, cwd)

@@ -217,12 +217,13 @@ def read_note(handle: int) -> Optional[Note]:
 
 
 def write_note(handle: int, note: Note) -> None:
-    """Put a note into a lock file."""
+    """Put a note into a lock file, over one that may be there: at no moment is there none."""
     data = json.dumps(note).encode("ascii")
-    os.ftruncate(handle, 0)
-    if os.pwrite(handle, data, 0) != len(data):
+    whole = data.ljust(min(os.fstat(handle).st_size, LARGEST_NOTE))
+    if os.pwrite(handle, whole, 0) != len(whole):
         os.ftruncate(handle, 0)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.ftruncate(handle, len(data))
 
 
 def clear_note(handle: int) -> None:

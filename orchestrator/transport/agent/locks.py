@@ -12,6 +12,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional
 
+from .claims import LONGEST_HOLD, hold_of
 from .files import AgentError
 from .jobfolder import JOB_NAME
 from .lockfiles import (
@@ -33,7 +34,6 @@ RETRY_SECONDS = 1.0
 MARGIN_SECONDS = 6.0  # for a job's own agent to end it, before we step in
 KILL_SECONDS = 8.0
 SETTLE_SECONDS = 30.0
-LONGEST_HOLD = 30 * 86400.0
 
 Say = Callable[[Dict[str, Any]], None]
 
@@ -57,7 +57,7 @@ class _Lock(object):
                 "mount a folder of the host there, or leave `lock_folder` out",
             )
         self._docker = [str(word) for word in args.get("docker_command") or ()]
-        self._hold = _seconds(args.get("hold"))
+        self._hold = hold_of(args.get("hold"))
         self._wait_limit = args.get("wait_limit")
         self._say = say
         self._ended = ended
@@ -79,7 +79,7 @@ class _Lock(object):
             "hold": self._hold,
             "keepers": [],
         }
-        self.note.update(here())
+        self.note.update(here(), agent=_me())
 
     def acquire(self) -> None:
         """Take all devices, in one order for everybody, and put our note into them."""
@@ -117,9 +117,8 @@ class _Lock(object):
         handle = self._folder.open(device)
         try:
             note = read_note(handle)
-            me = process(os.getpid())
-            if note is not None and note["job"] == self.job and me is not None:
-                note["keepers"] = [[me.pid, me.start]]
+            if note is not None and note["job"] == self.job:
+                note["keepers"] = [_me()]
                 write_note(handle, note)
         finally:
             os.close(handle)
@@ -140,7 +139,7 @@ class _Lock(object):
             note = read_note(take.handle)
             if note is None or note["job"] in (self.job, *self._dead):
                 return
-            kept = _has_keeper(note)
+            kept = _has_keeper(note) or self._holds_another(device, note["job"])
             if not kept and self._is_dead(device, note):
                 clear_note(take.handle)
                 return
@@ -149,6 +148,14 @@ class _Lock(object):
             self._still_wanted(device, note)
             self._tell(device, note, not kept)
             self._ended.wait(RETRY_SECONDS)
+
+    def _holds_another(self, device: str, job: str) -> bool:
+        """Whether a job that a note names has a device, and the agent that locked it lives.
+
+        Everybody may write notes: one that nobody holds is no reason to end such a job.
+        """
+        notes = [self._folder.peek(other) for other in self._folder.devices() if other != device]
+        return any(_lives_here(n, [n.get("agent")]) for n in notes if n and n["job"] == job)
 
     def _still_wanted(self, device: str, note: Optional[Note]) -> None:
         if self._ended.is_set():
@@ -191,7 +198,7 @@ class _Lock(object):
 
         suspect = Suspect(note, self._docker)
         known = bool(note.get("unkillable"))  # its time is over
-        hold = 0.0 if known else _seconds(note.get("hold")) + MARGIN_SECONDS
+        hold = 0.0 if known else hold_of(note.get("hold")) + MARGIN_SECONDS
         if suspect.look() is None:
             return False
         left = prove(suspect, lambda: hold - (time.monotonic() - since), KILL_SECONDS, go_on)
@@ -335,14 +342,16 @@ def _told_of(note: Optional[Note]) -> str:
 
 def _has_keeper(note: Note) -> bool:
     """Whether somebody attached to the job lives, though another agent held its lock."""
+    return _lives_here(note, note.get("keepers"))
+
+
+def _lives_here(note: Note, identities: Any) -> bool:
     us = here()
     if note.get("boot") != us["boot"] or note.get("pids") != us["pids"]:
         return False
-    return any_lives(note.get("keepers"))
+    return any_lives(identities)
 
 
-def _seconds(value: Any) -> float:
-    try:
-        return min(max(0.0, float(value or 0.0)), LONGEST_HOLD)
-    except (TypeError, ValueError):
-        return 0.0
+def _me() -> Optional[List[int]]:
+    me = process(os.getpid())
+    return None if me is None else [me.pid, me.start]

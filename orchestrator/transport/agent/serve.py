@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Callable, Dict, List, Optional, Set
 
 from . import attach, fetch, gpus, locks, sync
 from . import facts as facts_of
-from .claims import read_claim
+from .claims import hold_of, read_claim
 from .files import (
     AgentError,
     Entry,
@@ -213,7 +213,7 @@ class Agent(object):
         while left:
             for job in list(left):
                 claim = read_claim(job.store, job.spec["job"])
-                until = max(began + float(job.spec.get("hold") or 0.0), claim.until)
+                until = max(began + hold_of(job.spec.get("hold")), claim.until)
                 if self._at_once.is_set() or claim.stop or time.monotonic() >= until:
                     job.stop(claim.stop or ("stopped" if self._at_once.is_set() else reason))
                     left.remove(job)
@@ -331,7 +331,7 @@ class Agent(object):
         if job is None:
             return attach.stop(self._store(request, make=False), name, EXIT_LIMIT_SECONDS)
         job.stop(request.args.get("reason") or "stopped")
-        return {"known": True, "finished": job.finished.wait(EXIT_LIMIT_SECONDS)}
+        return {"known": True, "finished": job.finished.wait(EXIT_LIMIT_SECONDS) and job.proven}
 
     def _attach(self, request: Request) -> Dict[str, Any]:
         """Follow a job that another agent runs, or ran, from an offset of its output on."""
@@ -341,7 +341,7 @@ class Agent(object):
             store,
             args["job"],
             int(args["offset"]),
-            float(args.get("hold") or 0.0),
+            hold_of(args.get("hold")),
             request.data,
             self._ending.is_set,
         )

@@ -49,19 +49,25 @@ class Spool(object):
             self._stream.close()
             self._changed.notify_all()
 
-    def keep_as(self, path: str) -> None:
-        """Make sure that ``path`` is this spool: the job may have removed or replaced it."""
+    def keep_as(self, path: str) -> Optional[str]:
+        """Make sure that ``path`` is this spool: the job may have removed or replaced it.
+
+        Returns what the job took from it in another way, None for nothing.
+        """
         ours = self._stream.fileno()
+        there = os.fstat(ours).st_size
+        cut = "its output was cut by %d bytes" % (self.size - there) if there < self.size else None
         try:
             if os.path.samestat(os.lstat(path), os.fstat(ours)):
-                return
+                return cut
         except OSError:
             pass
         remove_quietly(path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         with os.fdopen(os.open(path, flags, 0o644), "wb") as stream:
-            for offset in range(0, self.size, CHUNK):
+            for offset in range(0, there, CHUNK):
                 stream.write(os.pread(ours, CHUNK, offset))
+        return cut
 
     def follow(self) -> Iterator[bytes]:
         """All parts of the spool until it is closed and read up. Call it before ``close``."""

@@ -177,3 +177,12 @@ def test_who_may_write_to_the_store(
         return
     with pytest.raises(AgentError, match=refused):
         private_store(str(tmp_path), False)
+
+
+def test_output_that_the_job_cut_is_told(session: AgentSession, jobs: Jobs) -> None:
+    source = (
+        f"{HERE.format(name='output')}\nimport time\nprint('one', flush=True)\n"
+        "time.sleep(0.5)\nos.truncate(name, 0)\nprint('two')"
+    )
+    ran = receive(session, jobs.spec(source))
+    assert ran.outcome["damaged"] == "its output was cut by 9 bytes"

@@ -19,11 +19,13 @@ import pytest
 from agent_kit import Agents, until
 
 from orchestrator.errors import LinkLostError, UnusableError
-from orchestrator.transport.agent.lockfiles import LockFolder, read_note
+from orchestrator.transport.agent.lockfiles import LockFolder, read_note, write_note
 from orchestrator.transport.agent.proc import COOKIE, process
 from orchestrator.transport.agent.proof import here
 from orchestrator.transport.session import AgentSession, Request
 
+# Of this test run alone: whoever proves a job dead ends what carries its name anywhere.
+JOB, OTHER = (f"job-{uuid.uuid4().hex[:8]}" for _ in range(2))
 # A process whose first thread ends while another goes on.
 HEADLESS = """
 import ctypes, os, threading, time
@@ -149,19 +151,19 @@ def _opens(entry: Path, folder: Path) -> bool:
 
 def test_the_second_queues_and_hears_who_holds(site: Site) -> None:
     first, second = site.agents.start(), site.agents.start()
-    held = site.hold(first, job="job-1")
+    held = site.hold(first, job=JOB)
     assert stat.S_IMODE(site.folder.stat().st_mode) == 0o1777
     assert stat.S_IMODE((site.folder / "cpu").stat().st_mode) == 0o666
-    waiting = site.request(second, job="job-2", who="bob@lab")
+    waiting = site.request(second, job=OTHER, who="bob@lab")
     told = message(waiting)
     assert told["type"] == "waiting" and told["device"] == "cpu" and not told["proving"]
-    assert told["holder"]["who"] == "ada@desk" and told["holder"]["job"] == "job-1"
+    assert told["holder"]["who"] == "ada@desk" and told["holder"]["job"] == JOB
     assert waiting.next(1.0) is None
     assert site.holders(second)[0]["held"]
     assert settle(held, proven=True) == {"type": "result", "proven": True, "left": []}
     until_held(waiting)
     note = site.note()
-    assert note is not None and note["job"] == "job-2" and note["who"] == "bob@lab"
+    assert note is not None and note["job"] == OTHER and note["who"] == "bob@lab"
     settle(waiting, proven=True)
     assert site.note() is None and site.holders(first) == []
 
@@ -181,7 +183,7 @@ def test_locks_of_several_devices_do_not_wait_for_each_other(site: Site) -> None
 
 def test_whoever_waits_too_long_hears_for_whom(site: Site) -> None:
     first, second = site.agents.start(), site.agents.start()
-    held = site.hold(first, job="job-1")
+    held = site.hold(first, job=JOB)
     with pytest.raises(UnusableError, match=r"cpu was busy for .* job job-1 of ada@desk"):
         site.request(second, wait_limit=0.5).result()
     settle(held, proven=True)
@@ -202,11 +204,11 @@ def test_giving_up_waiting_leaves_the_queue(site: Site) -> None:
 @pytest.mark.parametrize("code", ["import time; time.sleep(600)", STUBBORN, HEADLESS])
 def test_a_lost_link_keeps_the_lock_until_the_job_is_dead(site: Site, code: str) -> None:
     first, second = site.agents.start(), site.agents.start()
-    site.hold(first, job="job-1", hold=1.0)
-    pid = site.process("job-1", code)
+    site.hold(first, job=JOB, hold=1.0)
+    pid = site.process(JOB, code)
     site.agents.cut(first)
     waiting = site.request(second)
-    assert message(waiting)["holder"]["job"] == "job-1"
+    assert message(waiting)["holder"]["job"] == JOB
     assert waiting.next(3.0) is None and not gone(pid)  # it has its time
     until_held(waiting)
     assert gone(pid)
@@ -215,8 +217,8 @@ def test_a_lost_link_keeps_the_lock_until_the_job_is_dead(site: Site, code: str)
 
 def test_a_job_that_ends_by_itself_frees_the_lock_of_a_lost_link(site: Site) -> None:
     first, second = site.agents.start(), site.agents.start()
-    site.hold(first, job="job-1", hold=600.0)
-    pid = site.process("job-1")
+    site.hold(first, job=JOB, hold=600.0)
+    pid = site.process(JOB)
     site.agents.cut(first)
     waiting = site.request(second)
     message(waiting)
@@ -228,8 +230,8 @@ def test_a_job_that_ends_by_itself_frees_the_lock_of_a_lost_link(site: Site) -> 
 
 def test_a_goodbye_waits_for_nobody(site: Site) -> None:
     first, second = site.agents.start(), site.agents.start()
-    site.hold(first, job="job-1", hold=600.0)
-    pid = site.process("job-1")
+    site.hold(first, job=JOB, hold=600.0)
+    pid = site.process(JOB)
     first.close()
     waiting = site.request(second)
     assert message(waiting)["type"] == "waiting"
@@ -240,12 +242,12 @@ def test_a_goodbye_waits_for_nobody(site: Site) -> None:
 
 def test_attached_again_the_job_keeps_its_lock(site: Site) -> None:
     first, second, third = (site.agents.start() for _ in range(3))
-    site.hold(first, job="job-1", hold=1.0)
-    pid = site.process("job-1")
+    site.hold(first, job=JOB, hold=1.0)
+    pid = site.process(JOB)
     site.agents.cut(first)
-    again = site.hold(second, job="job-1", hold=1.0)
+    again = site.hold(second, job=JOB, hold=1.0)
     waiting = site.request(third)
-    assert message(waiting)["holder"]["job"] == "job-1"
+    assert message(waiting)["holder"]["job"] == JOB
     assert again.next(10.0) is None and not gone(pid)  # longer than it would have been held
     os.kill(pid, signal.SIGKILL)
     site.started[-1].wait()
@@ -256,14 +258,14 @@ def test_attached_again_the_job_keeps_its_lock(site: Site) -> None:
 
 def test_of_an_agent_killed_outright_the_job_is_ended_first(site: Site) -> None:
     first, second = site.agents.start(), site.agents.start()
-    held = site.hold(first, job="job-1")
-    pid = site.process("job-1", STUBBORN)
+    held = site.hold(first, job=JOB)
+    pid = site.process(JOB, STUBBORN)
     kill_agent(first, held, site.folder)
     assert site.note() is not None
     assert [lock["held"] for lock in site.holders(second)] == [False]
     taking = site.request(second)
     told = message(taking)
-    assert told["proving"] and told["holder"]["job"] == "job-1"
+    assert told["proving"] and told["holder"]["job"] == JOB
     until_held(taking)
     assert gone(pid)
     settle(taking, proven=True)
@@ -271,10 +273,10 @@ def test_of_an_agent_killed_outright_the_job_is_ended_first(site: Site) -> None:
 
 def test_its_controller_comes_back_to_the_same_job(site: Site) -> None:
     first, second = site.agents.start(), site.agents.start()
-    held = site.hold(first, job="job-1")
-    pid = site.process("job-1")
+    held = site.hold(first, job=JOB)
+    pid = site.process(JOB)
     kill_agent(first, held, site.folder)
-    again = site.hold(second, job="job-1")
+    again = site.hold(second, job=JOB)
     assert not gone(pid)
     again.send(b'{"proven": false}')
     again.end()
@@ -310,7 +312,7 @@ def test_what_cannot_be_looked_at_is_not_taken_for_dead(site: Site) -> None:
 def test_an_unkillable_process_keeps_its_device(site: Site) -> None:
     """Told by the controller, and believed for as long as that process is there."""
     first = site.agents.start()
-    held = site.hold(first, job="job-1")
+    held = site.hold(first, job=JOB)
     pid = site.process("another-job")
     os.kill(pid, signal.SIGSTOP)  # it stands for one that hangs in a driver: it carries no cookie
     until(lambda: (process(pid) or [""] * 4)[3] in "Tt", "stopped")
@@ -420,3 +422,29 @@ def test_in_a_container_only_a_mounted_folder_locks(site: Site) -> None:
     if site.folder.stat().st_dev == Path("/").stat().st_dev:
         with pytest.raises(UnusableError, match="container's own"):
             site.request(session, mounted=True).result()
+
+
+def test_a_planted_note_ends_no_job_of_somebody_who_lives(site: Site) -> None:
+    holder, other = site.agents.start(), site.agents.start()
+    job = f"job-{uuid.uuid4().hex[:8]}"
+    held = site.hold(holder, "b", job=job)
+    pid = site.process(job)
+    site.plant("a", job=job, hold=0.0)
+    with pytest.raises(UnusableError, match=f"a was busy for 9 s: job {job}"):
+        site.request(other, "a", wait_limit=9.0).result()
+    assert not gone(pid)
+    os.kill(pid, signal.SIGKILL)
+    settle(held, proven=True)
+    freed = site.request(other, "a")
+    until_held(freed)
+    settle(freed, proven=True)
+
+
+@pytest.mark.parametrize("words", [1, 100, 2000])
+def test_a_note_is_written_over_a_longer_or_shorter_one(site: Site, words: int) -> None:
+    handle = LockFolder(str(site.folder)).open("cpu")
+    for who in ("x" * 1000, "y" * words):
+        write_note(handle, {"job": "a", "who": who})
+        assert read_note(handle) == {"job": "a", "who": who}
+    assert json.loads((site.folder / "cpu").read_bytes())["who"] == "y" * words
+    os.close(handle)
