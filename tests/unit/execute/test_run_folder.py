@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import threading
 from itertools import pairwise
 from pathlib import Path
 
@@ -139,3 +142,55 @@ def test_events_without_the_output(tmp_path: Path) -> None:
     text = (folder.path / "events.jsonl").read_text()
     assert text.count("\n") == 1
     assert '"event":"note"' in text
+
+
+def test_intents_tell_the_latest_attempt_of_each_job(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "run")
+    assert folder.intended() == {}
+    for target, op, attempt in (("a", "x", 1), ("b:c", "x", 1), ("a", "x", 2), ("a", "y", 1)):
+        folder.intend(target, op, f"r.{target}.{op}.a{attempt}", attempt)
+    assert folder.intended() == {
+        ("a", "x"): ("r.a.x.a2", 2),
+        ("b:c", "x"): ("r.b:c.x.a1", 1),
+        ("a", "y"): ("r.a.y.a1", 1),
+    }
+
+
+@pytest.mark.parametrize("cut", range(1, 59))
+def test_an_intent_that_was_cut_off_is_none_and_spoils_no_other(tmp_path: Path, cut: int) -> None:
+    """Wherever the crash came in the last line: nothing was started for it."""
+    folder = RunFolder.create(tmp_path, "run")
+    folder.intend("a", "x", "r.a.x.a1", 1)
+    path = folder.path / "attempts.jsonl"
+    whole = path.read_bytes()
+    folder.intend("a", "y", "r.a.y.a1", 1)
+    path.write_bytes(whole + path.read_bytes()[len(whole) :][:cut])
+    assert folder.intended() == {("a", "x"): ("r.a.x.a1", 1)}
+    folder.intend("b", "x", "r.b.x.a1", 1)
+    assert folder.intended().keys() == {("a", "x"), ("b", "x")}
+
+
+@pytest.mark.parametrize("line", [b"[]", b"7", b"{}", b"\xff", b'{"target": "a", "op": "y"}', b""])
+def test_lines_that_are_no_intents(tmp_path: Path, line: bytes) -> None:
+    folder = RunFolder.create(tmp_path, "run")
+    folder.intend("a", "x", "r.a.x.a1", 1)
+    with (folder.path / "attempts.jsonl").open("ab") as stream:
+        stream.write(line + b"\n")
+    folder.intend("b", "x", "r.b.x.a1", 1)
+    assert folder.intended().keys() == {("a", "x"), ("b", "x")}
+
+
+def test_who_looks_whether_a_folder_is_held_keeps_nobody_from_holding_it(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "run")
+    with folder.held():
+        assert folder.holder() == os.getpid()
+        with pytest.raises(UsageError, match="another mxfleet is at work"), folder.held():
+            pass
+    looking = os.open(folder.path / ".lock", os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    timer = threading.Timer(0.1, os.close, (looking,))
+    timer.start()
+    with folder.held():
+        assert folder.is_held()
+    assert folder.holder() is None
+    timer.join()
