@@ -29,18 +29,31 @@ PROGRAM = (
     'exec(compile(zlib.decompress(i.read(int(i.readline()))),"mxfleet-agent","exec"))'
 )
 
+# A module is compiled when it is imported: what a request does not need costs its host nothing.
 _STAGE = """
-import sys, types
-package = types.ModuleType("mxagent")
+import sys
+from _frozen_importlib import ModuleSpec
+
+class Bundle:
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return ModuleSpec(name, cls) if name in SOURCES else None
+
+    @staticmethod
+    def create_module(spec):
+        return None
+
+    @staticmethod
+    def exec_module(module):
+        name = module.__name__
+        exec(compile(SOURCES[name], name.replace(".", "/") + ".py", "exec"), module.__dict__)
+
+package = type(sys)("mxagent")
 package.__path__ = []
 sys.modules["mxagent"] = package
-for name, source in SOURCES:
-    module = types.ModuleType("mxagent." + name)
-    module.__package__ = "mxagent"
-    sys.modules["mxagent." + name] = module
-    setattr(package, name, module)
-    exec(compile(source, "mxagent/" + name + ".py", "exec"), module.__dict__)
-sys.modules["mxagent.serve"].main(sys.stdin.buffer)
+sys.meta_path.append(Bundle)
+from mxagent.serve import main
+main(sys.stdin.buffer)
 """
 
 # Tried after the target's own, in this order.
@@ -56,6 +69,8 @@ def command(pythons: Sequence[str]) -> list[str]:
 def bundle() -> bytes:
     """What goes first into the agent's standard input: a length line and its compressed source."""
     folder = resources.files("orchestrator.transport.agent")
-    sources = [(name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in MODULES]
+    sources = {
+        f"mxagent.{name}": (folder / f"{name}.py").read_text(encoding="utf-8") for name in MODULES
+    }
     packed = zlib.compress(f"SOURCES = {sources!r}\n{_STAGE}".encode(), 9)
     return b"%d\n%s" % (len(packed), packed)

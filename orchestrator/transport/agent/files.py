@@ -2,11 +2,7 @@
 
 import binascii
 import errno
-import grp
-import hashlib
 import os
-import pwd
-import shutil
 import stat
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
@@ -83,6 +79,8 @@ def check_relative(path: str) -> str:
 
 def sha256_of(path: str) -> str:
     """Hash a file's content."""
+    import hashlib
+
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         for chunk in iter(lambda: stream.read(CHUNK), b""):
@@ -177,6 +175,8 @@ def remove_quietly(path: str) -> None:
     """Remove a file or a folder tree, whatever is left of it."""
     try:
         if os.path.isdir(path) and not os.path.islink(path):
+            import shutil
+
             shutil.rmtree(path, ignore_errors=True)
         else:
             os.unlink(path)
@@ -244,6 +244,9 @@ def private_store(path: Optional[str], in_container: bool, make: bool = True) ->
 
 
 def _is_private_group(gid: int) -> bool:
+    import grp
+    import pwd
+
     try:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
     except KeyError:
@@ -253,6 +256,15 @@ def _is_private_group(gid: int) -> bool:
         and group.gr_name == user.pw_name
         and not set(group.gr_mem) - {user.pw_name}
     )
+
+
+def find_program(name: str, search: str) -> Optional[str]:
+    """The first program of that name in the folders of ``search``, as PATH lists them."""
+    for folder in search.split(os.pathsep):
+        path = os.path.join(folder, name)
+        if folder and os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
 
 
 def walk_files(root: str) -> Iterator[str]:

@@ -7,9 +7,10 @@ in /proc tells the same.
 
 import os
 import re
-import shutil
 import subprocess
 from typing import Any, Dict, List, Optional, Tuple
+
+from .files import find_program
 
 TOOL_SECONDS = 20.0  # a driver without persistence takes its time to wake up
 NVIDIA_PROC = "/proc/driver/nvidia/gpus"
@@ -33,7 +34,7 @@ def gpus() -> Dict[str, Any]:
     problems = []
     found: List[Dict[str, Any]] = []
     for tool, ask in (("nvidia-smi", _nvidia), ("mx-smi", _metax)):
-        path = shutil.which(tool)
+        path = find_program(tool, os.environ.get("PATH", os.defpath))
         if path is not None:
             told, problem = ask(path)
             found += told

@@ -10,18 +10,18 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from .files import AgentError, check_relative, disk_of, explain_os_error, remove_quietly
 from .jobfolder import JobFolder
 from .proc import KEEP, end_tree, members, reap, release, spawn
-from .shadow import make_shadow
 from .shell import Told, refusal, shell_command
 from .spool import Spool
 from .sync import lock_checkout
-from .trees import TreeStore, verify_tree
-from .warm import Workers
 from .wire import CHUNK
+
+if TYPE_CHECKING:
+    from .warm import Workers
 
 STRAY_OUTPUT_SECONDS = 1.0
 WAITING_CHUNKS = 64  # as much as a pipe can hold; who goes on writing is not waited for
@@ -30,7 +30,7 @@ WAITING_CHUNKS = 64  # as much as a pipe can hold; who goes on writing is not wa
 class Job(object):
     """One attempt at one command; ``run`` blocks until it has really ended."""
 
-    def __init__(self, spec: Dict[str, Any], store: str, workers: Workers) -> None:
+    def __init__(self, spec: Dict[str, Any], store: str, workers: Callable[[], "Workers"]) -> None:
         self.spec = spec
         self.store = store
         self._workers = workers
@@ -108,6 +108,8 @@ class Job(object):
                 left = os.path.join(self.folder, "left")
                 if os.path.lexists(left):
                     os.rename(left, left + ".of-the-job")
+                from .trees import TreeStore
+
                 trees = TreeStore(self.store)
                 changed, outcome["left"] = trees.settle(self.spec["tree"], self._tree_lock, left)
                 if changed is not None:
@@ -123,6 +125,8 @@ class Job(object):
         """Lock what the job runs in and return its working folder."""
         tree = self.spec.get("tree")
         if tree is not None:
+            from .trees import TreeStore, verify_tree
+
             trees = TreeStore(self.store)
             self._tree_lock = trees.lock(tree)
             folder = trees.folder(tree)
@@ -144,6 +148,8 @@ class Job(object):
         overlay = self.spec.get("overlay")
         if not overlay:
             return workdir
+        from .shadow import make_shadow
+
         outside = os.path.join(self.folder, "shadow")
         return make_shadow(outside, workdir, self.spec.get("copied") or (), overlay)
 
@@ -169,15 +175,16 @@ class Job(object):
 
     def _supervise_warm(self, cwd: str, spool: Spool, told: Told) -> Optional[Dict[str, Any]]:
         """Run the job in a warm worker; None when it was not started and a fresh Python has to."""
-        why = self._workers.unfit(self.spec, self.store, cwd)
+        workers = self._workers()
+        why = workers.unfit(self.spec, self.store, cwd)
         if why is None:
             try:
-                job = self._workers.start(self.spec, self.store, cwd, self.folder, told)
+                job = workers.start(self.spec, self.store, cwd, self.folder, told)
             except OSError as error:
                 why = "it cannot be started: %s" % error.strerror
             else:
                 outcome = self._see_through(
-                    job, job.cookies, spool, lambda kept: self._workers.release(job, kept)
+                    job, job.cookies, spool, lambda kept: workers.release(job, kept)
                 )
                 if job.lost is not None:
                     text = "mxfleet: the warm Python of this job: %s\n" % job.lost

@@ -1,8 +1,9 @@
 """The agent's main loop: requests in, answers out, and what happens when nobody listens any more.
 
-Every request runs in a thread of its own. When the pipe ends, or nothing at all came over it for
-the lease, all jobs are ended (TERM, KILL, proof) before the agent goes: at once when the controller
-said goodbye, else after the time that each job is held for somebody to attach to it.
+Every request runs in a thread of its own, and imports what only it needs: an agent is started for
+every command. When the pipe ends, or nothing at all came over it for the lease, all jobs are ended
+(TERM, KILL, proof) before the agent goes: at once when the controller said goodbye, else after the
+time that each job is held for somebody to attach to it.
 """
 
 import os
@@ -10,11 +11,9 @@ import signal
 import sys
 import threading
 import time
-import traceback
-from typing import Any, BinaryIO, Callable, Dict, List, Optional, Set
+from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Dict, List, Optional, Set
 
-from . import attach, fetch, gpus, locks, sync
-from . import facts as facts_of
+from . import fetch, locks
 from .claims import hold_of, read_claim
 from .files import (
     AgentError,
@@ -28,10 +27,7 @@ from .files import (
 from .guard import guard
 from .jobfolder import job_folder, sweep
 from .jobs import Job
-from .made import send_made
 from .proc import become_subreaper, reap
-from .trees import TreeStore
-from .warm import Workers
 from .wire import (
     Frame,
     FrameWriter,
@@ -42,6 +38,10 @@ from .wire import (
     read_frame,
     start_mark,
 )
+
+if TYPE_CHECKING:
+    from .trees import TreeStore
+    from .warm import Workers
 
 VERSION = 1
 EXIT_LIMIT_SECONDS = 20.0
@@ -90,7 +90,7 @@ class Agent(object):
         self._lock = threading.Lock()
         self._heard = time.monotonic()
         self._lease = 15.0
-        self._workers = Workers()
+        self._workers: "Optional[Workers]" = None
         self._ending = threading.Event()
         self._at_once = threading.Event()  # no job is held any longer
         self._in_container = False
@@ -107,7 +107,7 @@ class Agent(object):
             "attach": self._attach,
             "job": self._job,
             "fetch": self._fetch,
-            "gpus": lambda _: gpus.gpus(),
+            "gpus": self._gpus,
             "lock": lambda request: self._locks.lock(request.args, request.say, request.read),
             "lock_holders": lambda request: locks.holders(request.args),
         }
@@ -196,7 +196,8 @@ class Agent(object):
         deadline = time.monotonic() + EXIT_LIMIT_SECONDS
         for job in jobs:
             job.finished.wait(max(0.0, deadline - time.monotonic()))
-        self._workers.close()
+        if self._workers is not None:
+            self._workers.close()
         self._locks.settle()
         # A push that breaks off takes its half of a tree away. Threads may also be blocked on the
         # pipe for good.
@@ -244,6 +245,8 @@ class Agent(object):
             answer["hint"] = told.hint
         except Exception as error:  # noqa: BLE001 - the controller has to hear of our own faults
             answer = {"type": "error", "kind": "internal", "message": repr(error), "hint": None}
+            import traceback
+
             answer["traceback"] = traceback.format_exc()
         request.incoming.close()
         self._requests.pop(request.number, None)
@@ -262,15 +265,37 @@ class Agent(object):
         return store
 
     def _facts(self, request: Request) -> Dict[str, Any]:
-        return facts_of.gather(request.args, self._store(request))
+        from . import facts
+
+        return facts.gather(request.args, self._store(request))
+
+    @staticmethod
+    def _gpus(_: Request) -> Dict[str, Any]:
+        from . import gpus
+
+        return gpus.gpus()
+
+    @staticmethod
+    def _trees(store: str) -> "TreeStore":
+        from .trees import TreeStore
+
+        return TreeStore(store)
+
+    def _warm(self) -> "Workers":
+        from .warm import Workers
+
+        with self._lock:
+            if self._workers is None:
+                self._workers = Workers()
+            return self._workers
 
     def _has_tree(self, request: Request) -> Dict[str, Any]:
-        trees = TreeStore(self._store(request, make=False))
+        trees = self._trees(self._store(request, make=False))
         name = request.args["tree"]
         return {"present": trees.present(name), "path": trees.folder(name)}
 
     def _missing(self, request: Request) -> Dict[str, Any]:
-        trees = TreeStore(self._store(request, make=False))
+        trees = self._trees(self._store(request, make=False))
         return {"missing": trees.missing(self._entries(request))}
 
     @staticmethod
@@ -279,7 +304,7 @@ class Agent(object):
 
     def _put_tree(self, request: Request) -> Dict[str, Any]:
         store = self._store(request)
-        trees = TreeStore(store)
+        trees = self._trees(store)
         name = request.args["tree"]
         path = trees.receive(name, self._entries(request), request.args["sent"], request.read)
         gone = trees.collect(request.args["keep"], request.args["keep_days"], name)
@@ -287,17 +312,21 @@ class Agent(object):
         return {"path": path, "collected": gone, "disk": disk_of(store)}
 
     def _compare(self, request: Request) -> Dict[str, Any]:
+        from . import sync
+
         args = request.args
         return sync.compare(args["workdir"], args["folders"], self._entries(request), args["texts"])
 
     def _sync(self, request: Request) -> Dict[str, Any]:
+        from . import sync
+
         args = request.args
         return sync.apply(
             args["workdir"], self._entries(request), args["delete"], args["expected"], request.read
         )
 
     def _run(self, request: Request) -> Dict[str, Any]:
-        job = Job(request.args, self._store(request), self._workers)
+        job = Job(request.args, self._store(request), self._warm)
         name = request.args["job"]
         with self._lock:
             if self._ending.is_set():
@@ -322,6 +351,8 @@ class Agent(object):
         """Send what the job measured, and with ``made`` whatever else it wrote."""
         fetch.send_files(folder, list(fetch.RESULT_FILES), request.say, request.data)
         if made:
+            from .made import send_made
+
             send_made(folder, request.say, request.data)
 
     def _stop(self, request: Request) -> Dict[str, Any]:
@@ -329,12 +360,16 @@ class Agent(object):
         name = request.args["job"]
         job = self._jobs.get(name)
         if job is None:
+            from . import attach
+
             return attach.stop(self._store(request, make=False), name, EXIT_LIMIT_SECONDS)
         job.stop(request.args.get("reason") or "stopped")
         return {"known": True, "finished": job.finished.wait(EXIT_LIMIT_SECONDS) and job.proven}
 
     def _attach(self, request: Request) -> Dict[str, Any]:
         """Follow a job that another agent runs, or ran, from an offset of its output on."""
+        from . import attach
+
         args = request.args
         store = self._store(request)
         status = attach.follow(

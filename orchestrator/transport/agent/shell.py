@@ -7,10 +7,9 @@ tells on a pipe that it closes before the command starts, which so cannot take i
 """
 
 import os
-import shutil
 from typing import Any, Dict, List, Optional, Tuple
 
-from .files import AgentError
+from .files import AgentError, find_program
 from .proc import COOKIE
 
 JOB_MARK = "@JOB@"  # stands for the job's folder in a command's words
@@ -76,7 +75,7 @@ def shell_command(
 ) -> Tuple[List[str], Dict[str, str]]:
     """The argument vector and environment that run ``spec`` (python, argv, env, profiler, ...)."""
     search = os.environ.get("PATH", os.defpath) + ":/bin:/usr/bin"
-    bash, env_program = shutil.which("bash", path=search), shutil.which("env", path=search)
+    bash, env_program = find_program("bash", search), find_program("env", search)
     if bash is None or env_program is None:
         raise AgentError("bash", "there is no bash to source the env script with", "install bash")
     env = dict(os.environ)

@@ -9,11 +9,9 @@ of a replaced module is removed: an edit of the same size and time would go on r
 import fcntl
 import os
 import re
-import shutil
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from .content import ContentReader, place
 from .files import (
     AgentError,
     Entry,
@@ -136,6 +134,8 @@ def apply(
     ``expected`` maps a path to the hash it must still have (the front door that the controller
     edited); when somebody changed it meanwhile, nothing is done.
     """
+    from .content import ContentReader, place
+
     lock = lock_checkout(workdir, exclusive=True)
     stage = os.path.join(workdir, "%s%d-%d" % (STAGE_PREFIX, os.getpid(), int(time.time() * 1e6)))
     change = _Change(workdir, stage)
@@ -272,6 +272,8 @@ def _second_name(path: str, name: str) -> None:
         os.link(path, name, follow_symlinks=False)
     except OSError:
         # No hard links here, or not to files of others.
+        import shutil
+
         shutil.copy2(path, name, follow_symlinks=False)
 
 
