@@ -90,6 +90,12 @@ class LinkLostError(TransientError):
     """The pipe to an agent broke or fell silent while it was in use."""
 
 
+class PlaceLostError(LinkLostError):
+    """The pipe broke because the place that it led to is gone: its container was stopped, say."""
+
+    status = "UNUSABLE"
+
+
 class UnusableError(TargetError):
     """The host answers but cannot do the work: container, env script, python, torch, disk."""
 
@@ -110,6 +116,13 @@ class OwnFault(MxfleetError):
     """Something in mxfleet broke that should not; the message names the report."""
 
     code = ExitCode.INTERNAL
+
+
+class RunTimeoutError(MxfleetError):
+    """The time of the whole run is over."""
+
+    code = ExitCode.TIMEOUT
+    way_out = "raise `timeouts: {run: …}` or --run-timeout"
 
 
 class InterruptedRun(MxfleetError):

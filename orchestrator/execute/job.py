@@ -11,7 +11,14 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from orchestrator.errors import LinkLostError, MxfleetError, ProtocolError, TargetError
+from orchestrator.errors import (
+    LinkLostError,
+    MxfleetError,
+    PlaceLostError,
+    ProtocolError,
+    TargetError,
+    UnreachableError,
+)
 from orchestrator.events import JobStarted, Note, OutputLine, Sink
 from orchestrator.execute.folder import NotKeptError, RunFolder, not_kept
 from orchestrator.execute.lines import LONGEST_LINE, LineSplitter
@@ -184,7 +191,8 @@ def _renewed(lost: LinkLostError, job: PlannedJob, sink: Sink, again: Again) -> 
     try:
         return again()
     except TargetError as error:
-        raise LinkLostError(
+        kind = LinkLostError if isinstance(error, UnreachableError) else PlaceLostError
+        raise kind(
             f"{lost.message}, and there is no way back ({error.message})",
             where=lost.where,
             hint="`mxfleet pull` brings what was measured once the host answers again",

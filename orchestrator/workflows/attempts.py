@@ -130,7 +130,7 @@ class Attempts:
         while True:
             if not self._collector.begin(job):
                 return Settled(Attempt(job, self._log(job)), former, started)
-            attempt = self._one(target, lane, _within(job, deadline), begun)
+            attempt = self._one(target, lane, job, begun, deadline)
             started = started or attempt.started
             ended = (attempt.outcome or {}).get("ended")
             # One that was begun by another controller may have ended with it, or never arrived.
@@ -153,10 +153,13 @@ class Attempts:
                 Note(f"{job.op}: {why}, attempt {job.attempt}", target=target.name, level="warning")
             )
 
-    def _one(self, target: Target, lane: Lane, job: PlannedJob, begun: bool) -> Attempt:
+    def _one(
+        self, target: Target, lane: Lane, job: PlannedJob, begun: bool, deadline: float | None
+    ) -> Attempt:
         try:
             session = self.connected(target)
-            with self._locks.held(target, session, lane, job.job) as held:
+            with self._locks.held(target, session, lane, job.job, deadline) as held:
+                job = _within(job, deadline)
                 self._folder.intend(target.name, job.op, job.job, job.attempt)
                 key = self._beside.begin(target, lane, job.op)
                 try:
@@ -219,4 +222,6 @@ def _within(job: PlannedJob, deadline: float | None) -> PlannedJob:
         return job
     left = max(1.0, deadline - time.monotonic())
     limit = job.spec.get("timeout")
-    return replace(job, spec={**job.spec, "timeout": min(limit, left) if limit else left})
+    if limit and limit <= left:
+        return job
+    return replace(job, spec={**job.spec, "timeout": left, "run_limit": job.target.timeouts.run})

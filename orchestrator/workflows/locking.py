@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from orchestrator.errors import InterruptedRun, MxfleetError, UnusableError
+from orchestrator.errors import InterruptedRun, MxfleetError, RunTimeoutError, UnusableError
 from orchestrator.events import Note, Sink
 from orchestrator.inventory.model import Target
 from orchestrator.plan.lanes import Lane, lanes_of
@@ -171,10 +171,18 @@ class Locks:
         self._told: set[str] = set()  # hosts that cannot lock
 
     @contextmanager
-    def held(self, target: Target, session: AgentSession, lane: Lane, job: str) -> Iterator[Held]:
+    def held(
+        self,
+        target: Target,
+        session: AgentSession,
+        lane: Lane,
+        job: str,
+        deadline: float | None = None,
+    ) -> Iterator[Held]:
         """Hold ``lane`` of ``target`` for ``job``; ``session`` is the target's own agent.
 
-        Waits as long as others hold it, and tells who. Raises ``UnusableError`` when that takes too
+        Waits as long as others hold it, and tells who. Raises ``RunTimeoutError`` at ``deadline``
+        (monotonic clock), ``UnusableError`` when that takes too
         long, or what is left of somebody's job on the device cannot be killed; ``LinkLostError``
         when the link breaks meanwhile.
         """
@@ -186,7 +194,7 @@ class Locks:
             return
         with request:
             try:
-                self._wait(target, lane, request)
+                self._wait(target, lane, request, deadline)
             except BaseException:
                 with suppress(MxfleetError):
                     request.end()  # we no longer wait for it
@@ -220,17 +228,19 @@ class Locks:
     def _renew(self, target: Target, lane: Lane, job: str, held: Held) -> None:
         """After a lost link: say that the job has somebody again, before its lock's agent ends it.
 
-        Whoever follows the job comes back to its target as well, so the link is looked for until
-        the block ends.
+        Whoever follows the job comes back to its target as well; this waits for that, until the
+        block ends, and does not dial itself: two that do take each other's turns.
         """
 
         def work() -> None:
             while not held.over and not self._given_up.is_set():
-                with suppress(MxfleetError):
-                    request = self._ask(target, self._fleet.session(target), lane, job)
-                    self._wait(target, lane, request)
-                    held.adopt(request)
-                    return
+                session = self._fleet.sessions().get(target.name)
+                if session is not None and not session.lost:
+                    with suppress(MxfleetError):
+                        request = self._ask(target, session, lane, job)
+                        self._wait(target, lane, request)
+                        held.adopt(request)
+                        return
                 time.sleep(_LOOK_SECONDS)
 
         threading.Thread(target=work, name=f"mxfleet-relock-{target.name}", daemon=True).start()
@@ -241,12 +251,21 @@ class Locks:
             text = f"results are UNLOCKED: {error.message}; {error.hint}"
             self._sink(Note(text, target=target.name, level="warning"))
 
-    def _wait(self, target: Target, lane: Lane, request: Request) -> None:
+    def _wait(
+        self, target: Target, lane: Lane, request: Request, deadline: float | None = None
+    ) -> None:
         told: object = None
+        waiting = ""
         while True:
             item = request.next(_LOOK_SECONDS)
             if self._given_up.is_set():
                 raise InterruptedRun("interrupted while waiting for its device")
+            if deadline is not None and time.monotonic() > deadline:
+                raise RunTimeoutError(
+                    f"the run's limit of {target.timeouts.run:g} s is over{waiting}",
+                    where=target.name,
+                    hint=RunTimeoutError.way_out,
+                )
             if not isinstance(item, dict):
                 continue
             if item.get("type") == "held":
@@ -256,6 +275,7 @@ class Locks:
                 current = (item.get("device"), holder.get("job"), item.get("proving"))
                 if current != told:
                     told = current
+                    waiting = f", spent {_waiting(item)}"
                     self._sink(Note(_waiting(item), target=target.name))
             if item.get("type") == "result":
                 raise UnusableError(

@@ -6,6 +6,7 @@ assert what was seen, ``bench/faults.py`` makes a table of it.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -307,12 +308,20 @@ def start_container(stage: Scene) -> None:
     stage.fleet.docker(HOST, "start", stage.fleet.container)
 
 
-def restart_engine(stage: Scene) -> float:
-    """Docker ends orderly, with its containers, and is started again with its container."""
-    began = time.monotonic()
+def stop_engine(stage: Scene) -> None:
+    """Docker ends orderly, with its containers."""
     stage.fleet.stop(HOST, "engine")
+
+
+def kill_engine(stage: Scene) -> None:
+    """dockerd dies; its containers go on without it."""
+    known = json.loads((stage.fleet.state / "hosts" / HOST / "processes.json").read_text())
+    os.kill(known["dockerd"]["pid"], signal.SIGKILL)
+
+
+def repair(stage: Scene) -> None:
+    """The engine is started again, and the container with its files."""
     stage.fleet.repair()
-    return began
 
 
 def kill(*victims: str) -> Inject:
@@ -486,12 +495,32 @@ FAULTS = (
         goes_on=True,
         pause=5,
     ),
-    Fault("engine restart", "dockerd ends and starts", restart_engine, 3, told=True, recover=PULL),
+    Fault(
+        "engine restart",
+        "dockerd ends, and starts again",
+        stop_engine,
+        3,
+        says="UNUSABLE",
+        told=True,
+        heal=repair,
+        recover=PULL,
+    ),
+    Fault(
+        "engine crash",
+        "SIGKILL of dockerd, its containers go on",
+        kill_engine,
+        3,
+        says="UNUSABLE",
+        told=True,
+        heal=repair,
+        recover=PULL,
+    ),
     Fault(
         "container stop",
         "docker stop",
         docker("stop", "-t", "2"),
         3,
+        says="UNUSABLE",
         told=True,
         heal=start_container,
         recover=PULL,
@@ -501,6 +530,7 @@ FAULTS = (
         "docker kill",
         docker("kill"),
         3,
+        says="UNUSABLE",
         told=True,
         heal=start_container,
         recover=PULL,
