@@ -59,6 +59,9 @@ _PARSER_ERROR: Any = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
 
+# Commands that change nothing; a run that somebody attached to goes on without them.
+_TELLING = {"attach", "doctor", "hosts", "logs", "repro", "runs"}
+
 
 def _print_version(wanted: bool) -> None:
     if wanted:
@@ -96,6 +99,8 @@ def _run(words: list[str]) -> tuple[int, str | None]:
         result = app(words, prog_name="mxfleet", standalone_mode=False)
         return (int(result) if isinstance(result, int) else int(ExitCode.OK)), None
     except MxfleetError as error:
+        if _has_told_enough(words, error):
+            return int(ExitCode.OK), None
         return int(error.code), str(error)
     except _PARSER_ERROR as error:
         context = getattr(error, "ctx", None)
@@ -107,6 +112,15 @@ def _run(words: list[str]) -> tuple[int, str | None]:
         from orchestrator.workflows.fault import own_fault
 
         return int(ExitCode.INTERNAL), own_fault(error)
+
+
+def _has_told_enough(words: list[str], error: MxfleetError) -> bool:
+    """Whether a command that changes nothing was only cut off by ``head``, or whoever read it."""
+    from orchestrator.show.stream import ReaderGone
+
+    named = [word for word in words if not word.startswith("-")]
+    tells = named[:1] and named[0] in _TELLING or named[:2] == ["nightly", "status"]
+    return isinstance(error, ReaderGone) and bool(tells or "--dry-run" in words)
 
 
 def _interrupt(number: int, frame: object) -> None:

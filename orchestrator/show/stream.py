@@ -1,19 +1,27 @@
 """Writing to a stream that many threads share and that may go away.
 
 ``mxfleet run | head`` closes the pipe while jobs run. The first write that finds it closed raises
-``InterruptedRun`` in the thread that emitted the event, so the run stops as it does on Ctrl-C;
-events after that are dropped, so that stopping can still report without failing. The stream is
-pointed at ``/dev/null``, or Python's own flush at exit would complain.
+``ReaderGone`` in the thread that emitted the event, so the run stops as it does on Ctrl-C; events
+after that are dropped, so that stopping can still report without failing. The stream is pointed at
+``/dev/null``, or Python's own flush at exit would complain.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from contextlib import suppress
 from typing import TextIO
 
 from orchestrator.errors import InterruptedRun
+
+
+_CLOSED = {errno.EPIPE, errno.ECONNRESET, errno.EIO}  # EIO: the terminal was hung up
+
+
+class ReaderGone(InterruptedRun):
+    """Whoever read the output closed it: no fault of a command that only tells something."""
 
 
 class LineStream:
@@ -28,8 +36,8 @@ class LineStream:
     def write(self, *lines: str) -> None:
         """Write ``lines`` without another thread's between them.
 
-        What the stream's encoding lacks is written as ``\\u…``. Raises ``InterruptedRun`` once,
-        when the reader is gone or the stream cannot take more.
+        What the stream's encoding lacks is written as ``\\u…``. Raises once: ``ReaderGone`` when the
+        reader is, ``InterruptedRun`` when the stream cannot take more, on a full disk say.
         """
         self.send("".join(f"{line}\n" for line in lines))
 
@@ -45,8 +53,13 @@ class LineStream:
             except OSError as error:
                 self._gone = True
                 self._silence()
+                if error.errno in _CLOSED:
+                    raise ReaderGone(
+                        f"nobody reads the output any more ({error.strerror}), the run stops"
+                    ) from None
                 raise InterruptedRun(
-                    f"nobody reads the output any more ({error.strerror}), the run stops"
+                    f"the output cannot be written: {error.strerror}",
+                    hint="make room where it goes, or send it elsewhere",
                 ) from None
 
     def _silence(self) -> None:

@@ -30,6 +30,7 @@ from orchestrator.events import (
 from orchestrator.show import make_renderer
 from orchestrator.show.jsonlines import JsonRenderer
 from orchestrator.show.plain import PlainRenderer
+from orchestrator.show.stream import ReaderGone
 from orchestrator.show.text import display_width
 
 RUN: list[Event] = [
@@ -173,10 +174,19 @@ class Gone(io.StringIO):
         raise BrokenPipeError(32, "Broken pipe")
 
 
+def test_a_full_disk_is_called_that() -> None:
+    with open("/dev/full", "w") as full:
+        render = make_renderer("text", full, io.StringIO())
+        with pytest.raises(InterruptedRun, match="No space left on device; make room") as told:
+            render(OutputLine("h", "op", "stdout", "x"))
+        assert not isinstance(told.value, ReaderGone)
+        render(OutputLine("h", "op", "stdout", "x"))
+
+
 @pytest.mark.parametrize("output", ["text", "json"])
 def test_a_reader_that_leaves_stops_the_run_once(output: Literal["text", "json"]) -> None:
     render = make_renderer(output, Gone(), Gone())
-    with pytest.raises(InterruptedRun, match="nobody reads"):
+    with pytest.raises(ReaderGone, match="nobody reads"):
         render(OutputLine("h", "op", "stdout", "x"))
     for event in RUN:
         render(event)
