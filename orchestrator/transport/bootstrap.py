@@ -1,16 +1,19 @@
 """How the agent gets to the other side: one short program on a command line, the rest as bytes.
 
-The command line finds a Python and starts a program that reads the bundle's length and the
-bundle from standard input. It holds no single quote, backslash, newline or exclamation mark, so
-that every login shell passes it on unharmed.
+The command line finds a Python and starts a program that says which Python it is, then reads the
+bundle's length and the bundle from standard input: compiled where that Python has our bytecode,
+else as source. It holds no single quote, backslash, newline or exclamation mark, so that every
+login shell passes it on unharmed.
 """
 
 from __future__ import annotations
 
+import marshal
 import zlib
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib import resources
+from importlib.util import MAGIC_NUMBER
 
 from orchestrator.transport.agent import MODULES
 
@@ -25,19 +28,26 @@ _FIND = (
 PROGRAM = (
     "import os,sys,zlib;"
     'sys.version_info<(3,6) and os.execvp("sh",["sh","-c",sys.argv[2]]+sys.argv[1:]);'
+    "import marshal;from _frozen_importlib_external import MAGIC_NUMBER as m;"
+    'os.write(1,bytes(1)+b"mxfleet-python:"+m.hex().encode()+bytes(1));'
     "i=sys.stdin.buffer;"
-    'exec(compile(zlib.decompress(i.read(int(i.readline()))),"mxfleet-agent","exec"))'
+    "MODULES=marshal.loads(zlib.decompress(i.read(int(i.readline()))));"
+    'exec(MODULES["mxagent"])'
 )
+# What the program says first: PYTHON_MARK, the magic number of its bytecode, PYTHON_END. A shell
+# that prints the commands it runs does not print this.
+PYTHON_MARK, PYTHON_END = b"\0mxfleet-python:", b"\0"
 
 # A module is compiled when it is imported: what a request does not need costs its host nothing.
 _STAGE = """
-import sys
+import gc, sys
 from _frozen_importlib import ModuleSpec
+gc.disable()  # all that is made here stays
 
 class Bundle:
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        return ModuleSpec(name, cls) if name in SOURCES else None
+        return ModuleSpec(name, cls) if name in MODULES else None
 
     @staticmethod
     def create_module(spec):
@@ -45,16 +55,21 @@ class Bundle:
 
     @staticmethod
     def exec_module(module):
-        name = module.__name__
-        exec(compile(SOURCES[name], name.replace(".", "/") + ".py", "exec"), module.__dict__)
+        code = MODULES[module.__name__]
+        if isinstance(code, str):
+            code = compile(code, module.__name__.replace(".", "/") + ".py", "exec")
+        exec(code, module.__dict__)
 
 package = type(sys)("mxagent")
 package.__path__ = []
 sys.modules["mxagent"] = package
 sys.meta_path.append(Bundle)
 from mxagent.serve import main
+gc.enable()
 main(sys.stdin.buffer)
 """
+
+_FOR_ALL = 2  # the version of marshal that every Python 3 reads
 
 # Tried after the target's own, in this order.
 FALLBACK_PYTHONS = ("python3", "python", "/usr/bin/python3", "/opt/conda/bin/python")
@@ -65,12 +80,23 @@ def command(pythons: Sequence[str]) -> list[str]:
     return ["sh", "-c", _FIND, PROGRAM, _FIND, *dict.fromkeys((*pythons, *FALLBACK_PYTHONS))]
 
 
-@lru_cache(maxsize=1)
-def bundle() -> bytes:
-    """What goes first into the agent's standard input: a length line and its compressed source."""
+@lru_cache(maxsize=2)
+def bundle(magic: str | None = None) -> bytes:
+    """What goes first into the agent's standard input: a length line and its compressed modules.
+
+    ``magic`` is what the Python there calls its bytecode, in hexadecimal; None: not known.
+    """
     folder = resources.files("orchestrator.transport.agent")
     sources = {
         f"mxagent.{name}": (folder / f"{name}.py").read_text(encoding="utf-8") for name in MODULES
     }
-    packed = zlib.compress(f"SOURCES = {sources!r}\n{_STAGE}".encode(), 9)
+    sources["mxagent"] = _STAGE
+    if magic == MAGIC_NUMBER.hex():
+        compiled = {
+            name: compile(source, name.replace(".", "/") + ".py", "exec", dont_inherit=True)
+            for name, source in sources.items()
+        }
+        packed = zlib.compress(marshal.dumps(compiled), 9)
+    else:
+        packed = zlib.compress(marshal.dumps(sources, _FOR_ALL), 9)
     return b"%d\n%s" % (len(packed), packed)

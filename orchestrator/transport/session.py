@@ -28,6 +28,7 @@ from orchestrator.transport.base import Connection, Pipe
 from orchestrator.transport.watch import watch_link
 
 GOODBYE_SECONDS = 0.5
+_LONGEST_MAGIC = 64  # bytes
 NOISE_LIMIT = 4 * 1024 * 1024  # bytes a login shell may print before the agent speaks
 
 Explain = Callable[[int | None, bytes], MxfleetError | None]
@@ -122,6 +123,8 @@ class AgentSession:
         self._next = 1
         self._heard = time.monotonic()
         self._failure: MxfleetError | None = None
+        self._asked = threading.Event()  # for the agent's code, or there is a failure
+        self._magic: str | None = None
         self._ready = threading.Event()
         self._closed = False
 
@@ -145,18 +148,20 @@ class AgentSession:
         session = cls(connection.open(bootstrap.command(pythons)), name, dead_link, explain)
         nonce = secrets.token_hex(16)
         hello = {"nonce": nonce, "lease": dead_link, "in_container": in_container}
+        until = time.monotonic() + start_timeout
         threading.Thread(
             target=session._receive, args=(nonce,), name=f"mxfleet-read-{name}", daemon=True
         ).start()
         try:
-            session._pipe.write(bootstrap.bundle())
-            session.write(lambda writer: writer.json(0, hello))
+            if session._asked.wait(start_timeout) and session._failure is None:
+                session._pipe.write(bootstrap.bundle(session._magic))
+                session.write(lambda writer: writer.json(0, hello))
         except LinkLostError:
             # The command may have ended already: its own words are worth more.
             session._ready.wait(2.0)
             session.close()
             raise session.failure() from None
-        if not session._ready.wait(start_timeout):
+        if not session._ready.wait(max(0.0, until - time.monotonic())):
             session._fail(
                 UnusableError(
                     f"the agent did not start within {start_timeout:.0f} s",
@@ -260,12 +265,17 @@ class AgentSession:
             waiting = list(self._requests.values())
         for request in waiting:
             request.incoming.close()
+        self._asked.set()
         self._ready.set()
         self._pipe.close()
 
     def _receive(self, nonce: str) -> None:
         try:
-            rest = self._skip_noise(wire.start_mark(nonce))
+            rest = self._skip_noise(bootstrap.PYTHON_MARK, b"")
+            if rest is not None:
+                rest = self._take_python(rest)
+            if rest is not None:
+                rest = self._skip_noise(wire.start_mark(nonce), rest)
             if rest is None:
                 self._fail(self._early_end())
                 return
@@ -277,15 +287,27 @@ class AgentSession:
         except OSError as error:
             self._fail(LinkLostError(f"the link was lost: {error}", where=self.name))
 
-    def _skip_noise(self, mark: bytes) -> bytes | None:
-        """Drop everything up to the start mark; return what came after it, None at the end."""
-        seen = b""
-        dropped = 0
-        while True:
+    def _take_python(self, seen: bytes) -> bytes | None:
+        """Learn which Python starts the agent; return what came after that, None at the end."""
+        while bootstrap.PYTHON_END not in seen[:_LONGEST_MAGIC]:
+            if len(seen) > _LONGEST_MAGIC:
+                raise ProtocolError("the agent's Python does not say what it is", where=self.name)
             data = self._pipe.read(wire.CHUNK)
             if not data:
                 return None
             seen += data
+        magic, _, rest = seen.partition(bootstrap.PYTHON_END)
+        self._magic = magic.decode("ascii", "replace")
+        self._asked.set()
+        return rest
+
+    def _skip_noise(self, mark: bytes, seen: bytes) -> bytes | None:
+        """Drop everything up to a mark; return what came after it, None at the end.
+
+        ``seen`` has come already.
+        """
+        dropped = 0
+        while True:
             _, found, after = seen.partition(mark)
             if found:
                 return after
@@ -297,7 +319,10 @@ class AgentSession:
                     where=self.name,
                     hint="quiet its start-up files for sessions without a terminal",
                 )
-            seen = seen[-keep:]
+            data = self._pipe.read(wire.CHUNK)
+            if not data:
+                return None
+            seen = seen[-keep:] + data
 
     def _early_end(self) -> MxfleetError:
         status = self._pipe.wait(5.0)

@@ -94,6 +94,19 @@ def test_a_python_that_is_too_old_is_passed_over(agents: Agents, tmp_path: Path)
     assert answer["agent_python"].startswith("3.")
 
 
+def test_a_python_with_other_bytecode_gets_the_source(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ours = bootstrap.MAGIC_NUMBER.hex()
+    assert len(bootstrap.bundle(ours)) != len(bootstrap.bundle("00"))
+    bootstrap.bundle.cache_clear()
+    monkeypatch.setattr(bootstrap, "MAGIC_NUMBER", b"other")
+    assert bootstrap.bundle(ours) == bootstrap.bundle("00")
+    session = agents.start()
+    assert session.call("job", store=str(tmp_path), job="x")["state"] == "absent"
+    bootstrap.bundle.cache_clear()
+
+
 def test_no_login_shell_can_harm_the_command() -> None:
     for word in bootstrap.command(["python3"]):
         assert not set(word) & set("'\\\n!")
@@ -101,6 +114,7 @@ def test_no_login_shell_can_harm_the_command() -> None:
 
 def test_garbage_after_the_start(tmp_path: Path) -> None:
     def script(argv: Sequence[str], stdin: BinaryIO, stdout: BinaryIO) -> int:
+        stdout.write(bootstrap.PYTHON_MARK + b"00" + bootstrap.PYTHON_END)
         stdin.read(int(stdin.readline()))
         hello = wire.read_frame(stdin.read)
         assert hello is not None
