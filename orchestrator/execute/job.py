@@ -191,8 +191,12 @@ def _renewed(lost: LinkLostError, job: PlannedJob, sink: Sink, again: Again) -> 
     try:
         return again()
     except TargetError as error:
-        kind = LinkLostError if isinstance(error, UnreachableError) else PlaceLostError
-        raise kind(
+        if not isinstance(error, UnreachableError):
+            # What is wrong there is also why the link was lost: a container that stopped, say.
+            raise PlaceLostError(
+                f"{error.message} ({lost.message})", where=lost.where, hint=error.hint
+            ) from None
+        raise LinkLostError(
             f"{lost.message}, and there is no way back ({error.message})",
             where=lost.where,
             hint="`mxfleet pull` brings what was measured once the host answers again",

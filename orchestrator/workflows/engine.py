@@ -13,15 +13,16 @@ from dataclasses import asdict
 
 from orchestrator.errors import (
     DeadDeviceError,
-    ExitCode,
     InterruptedRun,
     MxfleetError,
     NoTreeError,
+    RunTimeoutError,
     TargetError,
     TransientError,
 )
 from orchestrator.events import Note
 from orchestrator.execute.folder import RunFolder
+from orchestrator.execute.job import Attempt
 from orchestrator.inventory.model import Target
 from orchestrator.plan.jobs import PlannedJob
 from orchestrator.plan.lanes import Lane, lanes_of
@@ -36,12 +37,6 @@ from orchestrator.workflows.locking import Locks
 from orchestrator.workflows.policy import MassFailure, Policy
 from orchestrator.workflows.prepare import Checkout, prepare
 from orchestrator.workflows.push import Failures
-
-
-class RunTimeout(MxfleetError):
-    """The time of the whole run is over."""
-
-    code = ExitCode.TIMEOUT
 
 
 class Engine:
@@ -157,11 +152,8 @@ class Engine:
         while (job := self._schedule.take(target.name)) is not None:
             try:
                 if deadline is not None and time.monotonic() > deadline:
-                    raise RunTimeout(
-                        f"the run's time of {limit:g} s is over",
-                        where=target.name,
-                        hint="raise `timeouts: {run: …}` or --run-timeout",
-                    )
+                    self._too_late(job, checkout)
+                    continue
                 refused = self._job(target, lane, job, checkout, ops, deadline) or refused
             finally:
                 self._schedule.done(job)
@@ -171,6 +163,16 @@ class Engine:
                 break
         if refused is not None:
             raise refused
+
+    def _too_late(self, job: PlannedJob, checkout: Checkout | None) -> None:
+        """A job that the run has no time for any more: its target is not at fault."""
+        error = RunTimeoutError(
+            f"the run's limit of {job.target.timeouts.run:g} s is over",
+            where=job.target.name,
+            hint=RunTimeoutError.way_out,
+        )
+        log = self._folder.log(job.target.name, job.op, job.attempt)
+        self._collector.take(Attempt(job, log, error=error), checkout)
 
     def _job(
         self,

@@ -139,9 +139,9 @@ def _early_end(attempt: Attempt) -> tuple[Status, ExitCode, str] | None:
     left = outcome.get("unkillable")
     more = f"; UNKILLABLE: {', '.join(str(p['pid']) for p in left)}" if left else ""
     if ended == "timeout":
-        return Status.TIMEOUT, ExitCode.TIMEOUT, f"ended after {spec['timeout']:g} s{more}"
+        return Status.TIMEOUT, ExitCode.TIMEOUT, f"ended by {_limit(spec)}{more}"
     if ended == "silence":
-        text = f"ended after {spec['silence']:g} s without output{more}"
+        text = f"ended after {spec['silence']:g} s without output (--silence){more}"
         return Status.TIMEOUT, ExitCode.TIMEOUT, text
     if ended == "stopped":
         return Status.NOT_RUN, ExitCode.INTERRUPTED, f"stopped before its end{more}"
@@ -167,6 +167,13 @@ def _early_end(attempt: Attempt) -> tuple[Status, ExitCode, str] | None:
         # Markers, or the reason of a failure, may have been in what was not kept.
         return Status.ERROR, ExitCode.FAILED, outcome["output_lost"]
     return None
+
+
+def _limit(spec: Mapping[str, Any]) -> str:
+    """The limit that ended a job: its own, or what was left of the run's."""
+    if spec.get("run_limit"):
+        return f"the run's limit of {spec['run_limit']:g} s (--run-timeout)"
+    return f"its limit of {spec['timeout']:g} s (--job-timeout)"
 
 
 def _sentence(error: MxfleetError) -> str:

@@ -119,7 +119,7 @@ def resume(context: Context, run: str | None, *, policy: Policy | None = None) -
 
     What the hosts still run is followed, what ended there is taken in, the rest is started.
     """
-    began = time.monotonic()
+    began = time.monotonic() - _spent(RunFolder.open(context.runs, run))
     folder = RunFolder.open(context.runs, run)
     if folder.is_held():
         raise still_going_on(folder)
@@ -243,3 +243,12 @@ def _records(folder: RunFolder, target: str, op: str) -> list[Record]:
         with suppress(ValueError):
             found.append(parse_line(line))
     return found
+
+
+def _spent(folder: RunFolder) -> float:
+    """The seconds that a run's summary says it took so far; none without a readable one."""
+    for path in folder.path.glob("*-summary.json"):
+        if path.name != "pull-summary.json":
+            with suppress(UsageError, KeyError, TypeError, ValueError):
+                return float(folder.read_json(path.name)["seconds"])
+    return 0.0

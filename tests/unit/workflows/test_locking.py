@@ -34,6 +34,9 @@ class OneAgent:
     def session(self, target: Target) -> AgentSession:
         return self.host_session(target)
 
+    def sessions(self) -> dict[str, AgentSession]:
+        return {"a": self._session} if self._session is not None else {}
+
     def host_session(self, target: Target) -> AgentSession:
         if self._session is None:
             raise UnusableError("no Python 3.6 or later was found for the agent")
