@@ -115,9 +115,10 @@ _SPAWN = threading.Lock()
 def members(cookies: Tuple[str, ...], session: int) -> List[Process]:
     """The processes of a job that are not gone: by cookie, by session, and all their descendants.
 
-    ``cookies``: the one of its first process, and others that some of them have instead. While no
-    other tree runs here, orphans that became our children are of this one, whatever they
-    did to their environment. Zombies count: they hold their pid until someone reaps them.
+    ``cookies``: the one of its first process, and others that some of them have instead. What is
+    older than we are carries none, and is not asked: a host has many processes. While no other tree
+    runs here, orphans that became our children are of this one, whatever they did to their
+    environment. Zombies count: they hold their pid until someone reaps them.
     """
     me = os.getpid()
     with _SPAWN:  # a child that is just being started is not in KEEP yet
@@ -128,7 +129,9 @@ def members(cookies: Tuple[str, ...], session: int) -> List[Process]:
             for p in everything.values()
             if p.session == session or (alone and p.parent == me and p.pid not in KEEP)
         }
-    return _with_descendants(everything, ours.union(*(_carrying(everything, c) for c in cookies)))
+    us = everything.get(me)
+    young = {pid: p for pid, p in everything.items() if us is None or p.start >= us.start}
+    return _with_descendants(everything, ours.union(*(_carrying(young, c) for c in cookies)))
 
 
 def carriers(cookie: str) -> List[Process]:
