@@ -96,6 +96,8 @@ def main() -> int:
     parser.add_argument("--records", required=True)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--repeats")  # one process, however many are asked for
+    parser.add_argument("--device")  # there is only the processor
+    parser.add_argument("--strict", action="store_true")
     options = parser.parse_args()
     config = json.loads((HERE / "config" / f"{options.op}.json").read_text(encoding="utf-8"))
     for pair in options.set:
