@@ -119,7 +119,7 @@ def _has_told_enough(words: list[str], error: MxfleetError) -> bool:
     from orchestrator.show.stream import ReaderGone
 
     named = [word for word in words if not word.startswith("-")]
-    tells = named[:1] and named[0] in _TELLING or named[:2] == ["nightly", "status"]
+    tells = (named[:1] and named[0] in _TELLING) or named[:2] == ["nightly", "status"]
     return isinstance(error, ReaderGone) and bool(tells or "--dry-run" in words)
 
 

@@ -16,7 +16,6 @@ from typing import TextIO
 
 from orchestrator.errors import InterruptedRun
 
-
 _CLOSED = {errno.EPIPE, errno.ECONNRESET, errno.EIO}  # EIO: the terminal was hung up
 
 
@@ -36,8 +35,8 @@ class LineStream:
     def write(self, *lines: str) -> None:
         """Write ``lines`` without another thread's between them.
 
-        What the stream's encoding lacks is written as ``\\u…``. Raises once: ``ReaderGone`` when the
-        reader is, ``InterruptedRun`` when the stream cannot take more, on a full disk say.
+        What the stream's encoding lacks is written as ``\\u…``. Raises once: ``ReaderGone`` when
+        the reader is, ``InterruptedRun`` when the stream cannot take more, on a full disk say.
         """
         self.send("".join(f"{line}\n" for line in lines))
 

@@ -56,7 +56,7 @@ def test_what_changes_something_says_that_it_was_cut_off(folder: Path) -> None:
 
 
 def test_a_full_disk_is_no_reader_that_went_away(folder: Path) -> None:
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [MXFLEET, "logs"], cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True
         )

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Literal, TextIO
 
 import pytest
@@ -175,7 +176,7 @@ class Gone(io.StringIO):
 
 
 def test_a_full_disk_is_called_that() -> None:
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         render = make_renderer("text", full, io.StringIO())
         with pytest.raises(InterruptedRun, match="No space left on device; make room") as told:
             render(OutputLine("h", "op", "stdout", "x"))
