@@ -158,10 +158,7 @@ def inventory(state: State) -> str:
         "hosts:",
     ]
     # They are one machine: with one folder for the locks their jobs would wait in turn.
-    lines += [
-        f"  {host.name}: {{user: {host.user}, lock_folder: /tmp/mxfleet-locks-{host.name}}}"
-        for host in hosts
-    ]
+    lines += [f"  {host.name}: {{user: {host.user}, lock_folder: {host.locks}}}" for host in hosts]
     return "\n".join(lines) + "\n"
 
 

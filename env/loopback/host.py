@@ -3,7 +3,7 @@
 <state>/fleet.json  client_key  ssh_config  known_hosts  cache/  home/mxloop/
 <state>/hosts/loop1/  host.json (its port)  processes.json  docker.sock  *.log  engine/  run/
                       home/ (HOME of its ssh sessions, so that hosts share no files by accident)
-                      share/ (at /share in its container)
+                      share/ (at /share in its container)  locks/ (of its devices)
 """
 
 from __future__ import annotations
@@ -138,6 +138,7 @@ class Host:
         self.user = "root" if number % 2 else USER
         self.root = state.root / "hosts" / self.name
         self.share = self.root / "share"
+        self.locks = self.root / "locks"
         self.engine = self.root / "engine"
         self.run = self.root / "run"
         self.docker_socket = self.root / "docker.sock"
@@ -151,6 +152,8 @@ class Host:
         for folder in (self.root, self.share, self.engine, self.run):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o755)
+        self.locks.mkdir(exist_ok=True)
+        self.locks.chmod(0o1777)
 
     @property
     def port(self) -> int:

@@ -14,6 +14,7 @@ from orchestrator.errors import MxfleetError
 from orchestrator.push.tree import ALWAYS_EXCLUDED
 
 PARTS = ("benchmark", "env")
+_ONLY_HERE = ("env/loopback",)  # for whoever works on mxfleet itself
 
 
 def locate() -> Path:
@@ -30,13 +31,16 @@ def locate() -> Path:
 
 
 def files(root: Path, part: str) -> Iterator[Path]:
-    """The files of a part, relative to ``root``, without what push leaves out: results, caches."""
+    """The files of a part, relative to ``root``, that a working folder gets.
+
+    It lacks what push leaves out (results, caches) and what only mxfleet's own tests need.
+    """
     folders = [Path(part)]
     while folders:
         folder = folders.pop()
         for entry in sorted((root / folder).iterdir()):
             relative = folder / entry.name
-            if any(relative.match(pattern) for pattern in ALWAYS_EXCLUDED):
+            if any(relative.match(pattern) for pattern in (*ALWAYS_EXCLUDED, *_ONLY_HERE)):
                 continue
             if entry.is_dir():
                 if not entry.is_symlink():

@@ -130,8 +130,8 @@ class Crontab:
         raise self._refused("read", said)
 
     def write(self, content: bytes) -> None:
-        """Replace it. Raises ``UsageError`` when cron does not take it."""
-        done = self._run("-", content)
+        """Replace it; an empty one goes. Raises ``UsageError`` when cron does not take it."""
+        done = self._run("-", content) if content else self._run("-r")
         if done.returncode:
             raise self._refused("written", done.stderr.decode(errors="replace"))
 

@@ -33,11 +33,12 @@ def source(tmp_path, monkeypatch) -> Path:
         "benchmark/__pycache__/front.pyc": "cache",
         "benchmark/config/.mxfleet-lock": "",
         "env/env.sh": "export A=1",
-        "env/loopback/fleet.py": "fleet",
+        "env/tool.sh": "tool",
+        "env/loopback/fleet.py": "for mxfleet's own tests",
     }.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    (root / "env/loopback/fleet.py").chmod(0o755)
+    (root / "env/tool.sh").chmod(0o755)
     monkeypatch.setattr(bundled, "locate", lambda: root)
     return root
 
@@ -47,7 +48,7 @@ CARRIED = {
     "benchmark/config/op.json",
     "benchmark/halops/statistics/kept.csv",
     "env/env.sh",
-    "env/loopback/fleet.py",
+    "env/tool.sh",
 }
 WHOLE = CARRIED | {"inventory.yaml", "inventory.schema.json"}
 
@@ -74,7 +75,7 @@ def test_lays_out_a_working_folder(source, tmp_path, made):
         "inventory.yaml",
         "inventory.schema.json",
     }
-    assert os.access(folder / "env/loopback/fleet.py", os.X_OK)
+    assert os.access(folder / "env/tool.sh", os.X_OK)
     assert not os.access(folder / "env/env.sh", os.X_OK)
     umask = os.umask(0)
     os.umask(umask)
@@ -87,10 +88,10 @@ def test_lays_out_a_working_folder(source, tmp_path, made):
 
 
 def test_the_real_bundle(tmp_path):
-    """What this checkout carries: the front door, the env script, and no results or caches."""
+    """What this checkout carries: the front door and the env script; no results, no caches."""
     folder = init(tmp_path / "work").folder
     assert (folder / "benchmark" / "mcoplib_mxbenchmark_ops.py").is_file()
-    assert (folder / "env" / "env.sh").is_file() and (folder / "env" / "loopback").is_dir()
+    assert [path.name for path in (folder / "env").iterdir()] == ["env.sh"]
     assert not (folder / "benchmark" / "statistics").exists()
     assert not list(folder.rglob("__pycache__"))
 
