@@ -16,7 +16,7 @@ import time
 from typing import Any, Dict, List, Optional
 
 from .files import AgentError, disk_of
-from .proc import end_tree, release, spawn
+from .proc import ask, end_tree, release, spawn
 from .shell import Told, refusal, shell_command
 
 PROBE_SECONDS = 90.0
@@ -112,17 +112,13 @@ def _gpu_processes() -> Optional[List[Dict[str, str]]]:
     fields = "gpu_uuid,pid,process_name,used_memory"
     words = [tool, "--query-compute-apps=" + fields, "--format=csv,noheader"]
     try:
-        said = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=SMI_SECONDS,
-            check=True,
-        ).stdout.decode("utf-8", "replace")
+        code, said = ask(words, SMI_SECONDS, subprocess.DEVNULL)
     except (OSError, subprocess.SubprocessError):
         return None
-    rows = [line.split(", ") for line in said.splitlines() if line.strip()]
+    if code:
+        return None
+    lines = said.decode("utf-8", "replace").splitlines()
+    rows = [line.split(", ") for line in lines if line.strip()]
     # A process name may hold the separator: the ends are what they are.
     return [
         {"gpu": row[0], "pid": row[1], "name": ", ".join(row[2:-1]), "memory": row[-1]}

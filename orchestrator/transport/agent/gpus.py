@@ -11,6 +11,7 @@ import subprocess
 from typing import Any, Dict, List, Optional, Tuple
 
 from .files import find_program
+from .proc import ask
 
 TOOL_SECONDS = 20.0  # a driver without persistence takes its time to wake up
 NVIDIA_PROC = "/proc/driver/nvidia/gpus"
@@ -33,10 +34,10 @@ def gpus() -> Dict[str, Any]:
     """``gpus``: a list of index, uuid, pci, name, vendor; ``problems``: what hid some of them."""
     problems = []
     found: List[Dict[str, Any]] = []
-    for tool, ask in (("nvidia-smi", _nvidia), ("mx-smi", _metax)):
+    for tool, look in (("nvidia-smi", _nvidia), ("mx-smi", _metax)):
         path = find_program(tool, os.environ.get("PATH", os.defpath))
         if path is not None:
-            told, problem = ask(path)
+            told, problem = look(path)
             found += told
             if problem is not None:
                 problems.append("%s: %s" % (tool, problem))
@@ -48,21 +49,15 @@ def gpus() -> Dict[str, Any]:
 def _ask(words: List[str]) -> Tuple[str, Optional[str]]:
     """What a tool prints, and why that is not all."""
     try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=TOOL_SECONDS,
-        )
+        code, output = ask(words, TOOL_SECONDS, subprocess.STDOUT)
     except subprocess.TimeoutExpired:
         return "", "did not answer within %d s" % TOOL_SECONDS
     except OSError as error:
         return "", str(error)
-    said = done.stdout.decode("utf-8", "replace")
-    if done.returncode:
+    said = output.decode("utf-8", "replace")
+    if code:
         lines = [line.strip() for line in said.splitlines() if line.strip()]
-        return said, lines[-1] if lines else "ended with status %d" % done.returncode
+        return said, lines[-1] if lines else "ended with status %d" % code
     return said, None
 
 

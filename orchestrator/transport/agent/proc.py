@@ -16,6 +16,7 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 COOKIE = "MXFLEET_JOB_COOKIE"
+HUNTS = 30
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -172,6 +173,29 @@ def spawn(argv: List[str], cookie: str, **options: Any) -> "subprocess.Popen[byt
     return child
 
 
+def ask(words: List[str], seconds: float, stderr: int) -> Tuple[int, bytes]:
+    """Run a program of our own; its exit status and what it said.
+
+    It is no job's orphan, and nobody else waits for it. Raises ``subprocess.TimeoutExpired``
+    and ``OSError``.
+    """
+    with _SPAWN:
+        child = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr
+        )
+        KEEP.add(child.pid)
+    try:
+        with child:
+            try:
+                said = child.communicate(timeout=seconds)[0]
+            except BaseException:
+                child.kill()
+                raise
+        return child.returncode, said
+    finally:
+        KEEP.discard(child.pid)
+
+
 def release(child: "subprocess.Popen[bytes]", cookie: str) -> None:
     """Forget a child whose tree was ended; what is left of it is for ``reap``."""
     child.poll()
@@ -203,6 +227,29 @@ def signal_all(found: List[Process], number: int) -> None:
                 pass
 
 
+def _children() -> Set[int]:
+    """Our children, the orphans among them; faster than a search of all of /proc."""
+    found: Set[int] = set()
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            with open("/proc/self/task/%s/children" % thread) as stream:
+                found.update(int(word) for word in stream.read().split())
+    except OSError:
+        pass  # a kernel without it, or a thread that has just ended
+    return found
+
+
+def _hunt(cookies: Tuple[str, ...]) -> None:
+    """Kill orphans of what forks and exits faster than it can be searched for."""
+    with _SPAWN:  # as long as nobody reaps them, their numbers are theirs
+        for _ in range(HUNTS if _RUNNING.issubset(cookies) else 0):
+            for pid in _children() - KEEP:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except OSError:
+                    pass
+
+
 def end_tree(
     cookies: Tuple[str, ...],
     child: Any,
@@ -215,8 +262,11 @@ def end_tree(
     ``child`` is the tree's first process, or stands for it; ``meanwhile`` runs again and again.
     Returns what is still there: processes in uninterruptible sleep, or not ours to kill.
     """
+    began = time.monotonic()
 
     def find() -> List[Process]:
+        if time.monotonic() - began > grace:
+            _hunt(cookies)
         child.poll()  # as a zombie it would hide the others from ``reap``
         reap()
         meanwhile()

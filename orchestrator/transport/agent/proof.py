@@ -11,7 +11,7 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from .proc import COOKIE, carriers, process, processes, signal_all
+from .proc import COOKIE, ask, carriers, process, processes, signal_all
 
 DOCKER_SECONDS = 15.0
 FIRST_LOOK, LONGEST_LOOK = 0.3, 5.0  # seconds between two looks at a job that goes on
@@ -56,16 +56,10 @@ def first_process(container: str, docker: List[str]) -> Optional[List[int]]:
 
 def _docker(words: List[str]) -> Tuple[Optional[int], str]:
     try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=DOCKER_SECONDS,
-        )
+        code, said = ask(words, DOCKER_SECONDS, subprocess.DEVNULL)
     except (OSError, subprocess.SubprocessError):
         return None, ""
-    return done.returncode, done.stdout.decode("utf-8", "replace")
+    return code, said.decode("utf-8", "replace")
 
 
 class Suspect(object):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -292,3 +294,60 @@ time.sleep(0.5)
     ran = receive(session, jobs.spec(script), on_output=nothing)
     assert ran.outcome["ended"] == "exited"
     assert jobs.living() == []
+
+
+# Each process lives only until it has forked the next one, in a session of its own.
+HOPS = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for _ in range(4):
+    if os.fork() == 0:
+        break
+else:
+    print("up", flush=True)
+    time.sleep(600)
+null = os.open(os.devnull, os.O_RDWR)
+for stream in (0, 1, 2):
+    os.dup2(null, stream)
+beat = os.open("beat", os.O_RDWR | os.O_CREAT)
+end = time.time() + 30
+while time.time() < end:
+    os.pwrite(beat, b"%.6f" % time.time(), 0)
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+os._exit(0)
+"""
+
+
+def test_what_forks_and_exits_all_the_time_is_caught(session: AgentSession, jobs: Jobs) -> None:
+    def stop(ran: Ran) -> None:
+        session.request("stop", store=str(jobs.store), job="hops")
+
+    ran = receive(session, jobs.spec(HOPS, name="hops"), on_output=stop)
+    assert (ran.outcome["ended"], ran.outcome["unkillable"]) == ("stopped", [])
+    beat = (jobs.workdir / "beat").read_bytes()
+    time.sleep(0.5)
+    assert (jobs.workdir / "beat").read_bytes() == beat
+
+
+# Run in a process of its own, which has no other children.
+ASKING = """
+import subprocess, threading, time
+from orchestrator.transport.agent import proc
+words = ["sh", "-c", "sleep 0.5; echo out; exit 7"]
+said = []
+asking = threading.Thread(target=lambda: said.append(proc.ask(words, 10.0, subprocess.DEVNULL)))
+asking.start()
+while asking.is_alive():
+    proc.reap()
+    assert proc.members(("none",), -1) == []
+    time.sleep(0.001)
+print(said)
+"""
+
+
+def test_a_program_of_our_own_is_no_orphan_of_a_job() -> None:
+    """Neither ended with one, nor is its status taken by who reaps them."""
+    done = subprocess.run([sys.executable, "-c", ASKING], capture_output=True, check=False)
+    assert (done.stdout, done.stderr) == (b"[(7, b'out\\n')]\n", b"")
