@@ -8,9 +8,9 @@ case. The server never touches a GPU and refuses to fork when it is no longer fi
 A server is the tree's front door with ``--serve FD``. Protocol over that Unix socket, one JSON
 object a message: the client sends ``{"argv"}`` with the descriptors that take the output and the
 errors (one: both), in ``"env"`` variables for this front door alone and in ``"cookie"`` the name
-and value of one that ``/proc`` has to show as well; the server answers
-``{"pid"}`` or ``{"refused"}``, and ``{"status", "left"}`` when that process has ended: as of
-``waitpid``, and how many processes it left behind, which are ended by then. When the client goes
+and value of one that ``/proc`` has to show as well, in ``"tag"`` a number to carry; the server
+answers ``{"pid"}`` or ``{"refused"}``, and ``{"status", "left"}`` when that process has ended: as
+of ``waitpid``, and how many processes it left behind, which are ended by then. When the client goes
 away, the server ends with all that it started; at SIGTERM it starts no more and ends with the last.
 """
 
@@ -219,6 +219,7 @@ def _start(
         os.setsid()
         if mark:
             cookie.change(*mark)
+        cookie.carry(request.get("tag"))
         os.close(leads)
         os.close(leading)
         offspring.die_with(server, signal.SIGTERM)

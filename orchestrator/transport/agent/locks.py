@@ -31,7 +31,7 @@ from .proof import Left, Suspect, any_lives, first_process, here, prove
 TELL_SECONDS = 10.0  # between two words on who is waited for
 LOOK_SECONDS = 0.3
 RETRY_SECONDS = 1.0
-MARGIN_SECONDS = 6.0  # for a job's own agent to end it, before we step in
+MARGIN_SECONDS = 3.0  # for a job's own agent to end it, before we step in
 KILL_SECONDS = 8.0
 SETTLE_SECONDS = 30.0
 

@@ -1,24 +1,31 @@
 """The process tree of a job: nothing that it starts may outlive it.
 
 A job's first process leads its own session, the agent is the subreaper of all that it starts, and
-every process inherits a cookie in its environment. Processes are found by session, by descent and
-by cookie, so that one that daemonises, re-parents or starts its own session is found as well; one
-that hides from all three ends up as our own child.
+every process inherits a cookie in its environment, and a tag. Processes are found by session, by
+descent, by cookie and by tag, so that one that daemonises, re-parents, starts its own session or
+throws its environment away is found as well, also by an agent that comes when the first is dead.
+
+The tag is the job's number for RLIMIT_LOCKS. Linux has had no use for that limit since 2.4.25, but
+inherits it through every fork and exec, and shows it to everybody, of zombies too.
 """
 
 import ctypes
 import errno
 import os
+import resource
 import signal
 import subprocess
 import threading
 import time
+import zlib
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 COOKIE = "MXFLEET_JOB_COOKIE"
 HUNTS = 30
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_RLIMIT_LOCKS = 10  # Python has no name for it
+_LIMIT_LINE = b"\nMax file locks "
 
 
 try:
@@ -43,8 +50,29 @@ def signal_at_parents_end(number: int) -> None:
     _prctl(_PR_SET_PDEATHSIG, number)
 
 
-def _die_with_parent() -> None:
+def tag_of(cookie: str) -> int:
+    """The number that the processes of a job carry as a limit: never one that is a limit."""
+    data = cookie.encode("utf-8", "surrogateescape")
+    return 1 << 61 | zlib.crc32(data) << 29 ^ zlib.crc32(data[::-1])
+
+
+def _begin_child(tag: int) -> None:
+    """In the child, before its program: only calls that take no locks."""
     signal_at_parents_end(signal.SIGKILL)
+    try:
+        resource.setrlimit(_RLIMIT_LOCKS, (tag, resource.getrlimit(_RLIMIT_LOCKS)[1]))
+    except (ValueError, OSError):
+        pass  # an older tag that is lower is the hard limit, or this is not Linux
+
+
+def _has_tag(pid: int, needle: bytes) -> bool:
+    try:
+        with open("/proc/%d/limits" % pid, "rb") as stream:
+            found = stream.read()
+    except OSError:
+        return False
+    start = found.find(_LIMIT_LINE)
+    return start >= 0 and found[start + len(_LIMIT_LINE) :].split(None, 1)[:1] == [needle]
 
 
 class Process(NamedTuple):
@@ -136,14 +164,15 @@ def members(cookies: Tuple[str, ...], session: int) -> List[Process]:
 
 
 def carriers(cookie: str) -> List[Process]:
-    """The processes that carry a cookie, and all their descendants: a job of a dead agent."""
+    """The processes that carry a cookie or its tag, and all their descendants: of a dead agent."""
     everything = processes()
     return _with_descendants(everything, _carrying(everything, cookie))
 
 
 def _carrying(everything: Dict[int, Process], cookie: str) -> Set[int]:
     needle = ("\0%s=%s\0" % (COOKIE, cookie)).encode("utf-8", "surrogateescape")
-    return {pid for pid in everything if _has_cookie(pid, needle)}
+    tag = b"%d" % tag_of(cookie)
+    return {pid for pid in everything if _has_cookie(pid, needle) or _has_tag(pid, tag)}
 
 
 def _with_descendants(everything: Dict[int, Process], ours: Set[int]) -> List[Process]:
@@ -164,9 +193,14 @@ def spawn(argv: List[str], cookie: str, **options: Any) -> "subprocess.Popen[byt
     ``env`` of the options carries the cookie. Call it from a thread that lives as long as the
     child (the kernel ties the two together), and ``release`` the child at the end.
     """
+    tag = tag_of(cookie)
     with _SPAWN:
         child = subprocess.Popen(
-            argv, start_new_session=True, preexec_fn=_die_with_parent, close_fds=True, **options
+            argv,
+            start_new_session=True,
+            preexec_fn=lambda: _begin_child(tag),
+            close_fds=True,
+            **options,
         )
         KEEP.add(child.pid)
         _RUNNING.add(cookie)

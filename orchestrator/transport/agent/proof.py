@@ -1,8 +1,9 @@
 """Proof that a job is dead, for somebody who did not run it.
 
-Looked for is the cookie that all its processes carry: in /proc of the host, which shows the
-processes of containers too, where we may read it; else by a command in the job's container. A
-container whose first process is gone has nothing left, nor has a machine that was booted anew.
+Looked for are the cookie and the tag that all its processes carry: in /proc of the host, which
+shows the processes of containers too, where we may read it; else by a command in the job's
+container. A container whose first process is gone has nothing left, nor has a machine that was
+booted anew.
 """
 
 import os
@@ -11,17 +12,18 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from .proc import COOKIE, ask, carriers, process, processes, signal_all
+from .proc import COOKIE, ask, carriers, process, processes, signal_all, tag_of
 
 DOCKER_SECONDS = 15.0
 FIRST_LOOK, LONGEST_LOOK = 0.3, 5.0  # seconds between two looks at a job that goes on
 TERM_SECONDS = 2.0  # from TERM to KILL
 QUIET_SECONDS = 1.5  # a job's first process may be about to be started
 
-# In the job's container, as its root: $0 the cookie, $1 a signal. Threads are looked at one by one,
-# because a process whose first thread has ended shows no environment of its own.
+# In the job's container, as its root: $0 the cookie, $1 a signal, $2 the tag. Threads are looked at
+# one by one, because a process whose first thread has ended shows no environment of its own.
 _SEARCH = (
     'f=$(grep -lsF "$0" /proc/[0-9]*/task/[0-9]*/environ); r=$?; [ $r -le 2 ] || exit 9; '
+    'f="$f $(grep -lsE "^Max file locks +$2 " /proc/[0-9]*/limits)"; '
     'for p in $f; do p=${p#/proc/}; echo "${p%%/*}"; done | sort -u | while read p; do '
     'kill -s "$1" "$p" 2>/dev/null; echo "pid $p"; done; echo searched'
 )
@@ -125,7 +127,8 @@ class Suspect(object):
             return None
         name = "0" if number is None else signal.Signals(number).name[3:]
         words = ["exec", "-u", "0", str(container), "sh", "-c", _SEARCH]
-        _, said = _docker(self._docker + words + ["%s=%s" % (COOKIE, self.job), name])
+        words += ["%s=%s" % (COOKIE, self.job), name, str(tag_of(self.job))]
+        _, said = _docker(self._docker + words)
         lines = said.split("\n")
         if "searched" not in lines:
             return None

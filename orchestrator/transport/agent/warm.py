@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .files import remove_quietly
 from .jobfolder import JOB_NAME_LENGTH, hold_record
-from .proc import COOKIE, Process, end_tree, release, spawn
+from .proc import COOKIE, Process, end_tree, release, spawn, tag_of
 from .shell import JOB_MARK, Told, env_script_of, shell_command
 
 IDLE_SECONDS = 60.0
@@ -192,7 +192,9 @@ class Workers(object):
             argv = [word.replace(JOB_MARK, folder) for word in words[front:]]
             request = {"argv": argv, "env": {"MXFLEET_JOB": folder}}
             try:
-                worker.ask(dict(request, cookie=[COOKIE, spec["job"]]), ends)
+                worker.ask(
+                    dict(request, cookie=[COOKIE, spec["job"]], tag=tag_of(spec["job"])), ends
+                )
             except ConnectionError:
                 pass  # it has ended, and will be heard to have
             except OSError as error:

@@ -193,11 +193,11 @@ def test_nothing_is_left(agents: Agents, jobs: Jobs, end: str) -> None:
         until(lambda pid=pid: not _is_agent(pid), "the agent is gone", 10.0)
 
 
-def test_the_next_agent_ends_what_two_kills_left(agents: Agents, jobs: Jobs) -> None:
-    """Agent and guardian are killed at once; what lives on in a session of its own is found."""
+@pytest.mark.parametrize("escape", ["own session", "without the environment", "double fork"])
+def test_the_next_agent_ends_what_two_kills_left(agents: Agents, jobs: Jobs, escape: str) -> None:
+    """Agent and guardian are killed at once; what lives on is found by cookie or tag."""
     spec = jobs.spec(
-        f"{SPAWN}\nsleeper(start_new_session=True)\nprint(os.getppid(), flush=True)\n"
-        "time.sleep(600)",
+        f"{SPAWN}\n{ESCAPES[escape]}\nprint(os.getppid(), flush=True)\ntime.sleep(600)",
         name="orphaned",
     )
     agent, guardian = pids_of(agents.start().request("run", **spec))
