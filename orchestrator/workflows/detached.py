@@ -258,9 +258,13 @@ def _end_jobs(context: Context, folder: RunFolder) -> ExitCode:
             for job in mine:
                 session = fleet.session(target)
                 answer = session.call("stop", store=job.spec["store"], job=job.job)
-                if answer["known"] and not answer["finished"]:
+                left = (answer.get("outcome") or {}).get("unkillable") or ()
+                if left or (answer["known"] and not answer["finished"]):
+                    pids = ", ".join(str(process["pid"]) for process in left)
                     raise TargetError(
-                        f"{job.op} cannot be ended", where=target.name, hint="see mxfleet doctor"
+                        f"{job.op} cannot be ended{f': UNKILLABLE {pids}' if pids else ''}",
+                        where=target.name,
+                        hint="its device is left alone until that is gone; see mxfleet doctor",
                     )
                 counts["ended" if answer["known"] else "already over"] += 1
 
