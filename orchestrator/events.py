@@ -130,12 +130,16 @@ class JobEnded(Event):
 
 @dataclass(frozen=True)
 class Merged(Event):
-    """A device's CSV took in this run's rows."""
+    """A device's CSV took in this run's rows.
+
+    Of the ``skipped`` rows, which it had already, ``differing`` ones are more than 5 % off.
+    """
 
     kind: ClassVar[str] = "merged"
     path: str
     appended: int = 0
     skipped: int = 0
+    differing: int = 0
     updated: int = 0
     kept: int = 0
     withheld: tuple[str, ...] = ()
@@ -148,7 +152,9 @@ class Row(Event):
     ``noise`` is within a process, ``repeat_spread`` over the medians of ``repeats`` processes, both
     relative. ``roofline``, ``library`` and ``known_failure`` are the record's; ``thresholds`` are
     those outside the rules, ``own_check`` and ``overruled`` what else there is to know of how it
-    was verified, ``worst`` the outputs that failed, each with its worst elements.
+    was verified, ``worst`` the outputs that failed, each with its worst elements. ``metric`` names
+    what the verification went by, ``distance`` is its worst value, ``distance_limit`` the largest
+    that passes.
     """
 
     kind: ClassVar[str] = "row"
@@ -172,6 +178,9 @@ class Row(Event):
     flags: tuple[str, ...] = ()
     thresholds: tuple[dict[str, Any], ...] = ()
     own_check: bool = False
+    metric: str | None = None
+    distance: float | None = None
+    distance_limit: float | None = None
     overruled: tuple[str, ...] = ()
     worst: tuple[dict[str, Any], ...] = ()
     device: str | None = None
@@ -284,9 +293,10 @@ class NightChange(Event):
     """What a night found different from earlier nights, on one target.
 
     ``change`` is broken, slower, changed (the times of an operator cannot be compared, ``message``
-    says what differs), repaired, faster, new or gone. Without ``op`` it is the target itself,
-    without ``case_id`` all of the operator. ``limit`` is the relative change of ``seconds`` that
-    was exceeded, ``since`` the run that it was held against.
+    says what differs), repaired, faster, new or gone; still, for what went wrong as it did before,
+    and failed, for what did in the first night. Without ``op`` it is the target itself, without
+    ``case_id`` all of the operator. ``limit`` is the relative change of ``seconds`` that was
+    exceeded, ``since`` the run that it was held against; of still the first that it failed in.
     """
 
     kind: ClassVar[str] = "night_change"

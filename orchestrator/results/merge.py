@@ -65,6 +65,7 @@ class MergeReport:
     path: Path
     appended: int = 0
     skipped: int = 0
+    differing: int = 0  # of those skipped
     updated: int = 0
     kept: int = 0
     withheld: list[Withheld] = field(default_factory=list)
@@ -75,6 +76,7 @@ class MergeReport:
             path=str(self.path),
             appended=self.appended,
             skipped=self.skipped,
+            differing=self.differing,
             updated=self.updated,
             kept=self.kept,
             withheld=tuple(str(one) for one in self.withheld),
@@ -233,6 +235,7 @@ def _merge_rows(rows: Sequence[Row], total: MergeReport, mode: Mode, report: Rep
                 total.appended += 1
             elif mode == "generate":
                 total.skipped += 1
+                total.differing += abs(_gain(table, old, row) or 0.0) > MINIMUM_GAIN
             elif _better(table, old, row):
                 table.replace(old, row)
                 total.updated += 1
@@ -312,6 +315,12 @@ def _better(table: DeviceTable, old: Line, new: Row) -> bool:
     """Whether ``new`` is more than 5 % faster than ``old`` by one timer that both have."""
     if table.extra(old, CASE_ID) and not new.extra.get(CASE_ID):
         return False  # it would put a row of unknown identity in the place of a known one
+    gain = _gain(table, old, new)
+    return gain is not None and gain > MINIMUM_GAIN
+
+
+def _gain(table: DeviceTable, old: Line, new: Row) -> float | None:
+    """How much faster ``new`` is than ``old``, relative to it, by one timer that both have."""
     pairs = [
         (table.extra(old, GPU_MEDIAN), new.extra.get(GPU_MEDIAN, "")),
         (old.cells[Column.GPU_TIME], new.cells[Column.GPU_TIME]),
@@ -321,5 +330,5 @@ def _better(table: DeviceTable, old: Line, new: Row) -> bool:
     for before, after in pairs:
         old_time, new_time = parse_seconds(before), parse_seconds(after)
         if old_time and new_time:
-            return (old_time - new_time) / old_time > MINIMUM_GAIN
-    return False
+            return (old_time - new_time) / old_time
+    return None

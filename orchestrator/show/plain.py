@@ -5,12 +5,10 @@ Into a pipe it is plain: no escapes, tables within 80 columns. Lines of jobs are
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, TextIO
 
 from orchestrator.errors import InterruptedRun
@@ -35,10 +33,12 @@ from orchestrator.events import (
     TargetFailed,
 )
 from orchestrator.show.doctor import doctor_lines
+from orchestrator.show.ending import listed, log_lines, merged_lines, summary_line
 from orchestrator.show.hosts import hosts_table
 from orchestrator.show.matrix import matrix_lines
 from orchestrator.show.nights import changes_lines, state_lines
 from orchestrator.show.numbers import counted, elapsed, size
+from orchestrator.show.remarks import brief
 from orchestrator.show.runs import runs_table
 from orchestrator.show.stream import LineStream
 from orchestrator.show.table import result_table
@@ -49,9 +49,6 @@ _PREFIX = "\x1b[36m"
 _GREEN, _YELLOW, _RED = "\x1b[32m", "\x1b[33m", "\x1b[31m"
 _STATUS = {"PASSED": _GREEN, "OK": _GREEN, "FAILED": _RED, "ERROR": _RED, "UNREACHABLE": _RED}
 PIPED_WIDTH = 80  # of tables where no terminal says how wide it is, and at least
-_MANY_LOGS = 12
-_MANY_MADE = 12
-_MANY_ROWS = 200  # with a matrix beside them only those that did not pass are shown
 
 
 def painted(status: str, text: str) -> str:
@@ -162,7 +159,7 @@ class PlainRenderer:
     def _job_ended(self, event: JobEnded) -> None:
         self._jobs.append(event)
         status = self._paint_status(event.status, event.status)
-        message = safe(f": {event.message}") if event.message else ""
+        message = safe(f": {brief(event.message)}") if event.message else ""
         number = f" ({event.number} of {event.total})" if event.total > 1 else ""
         taken = elapsed(event.seconds)
         self._line(event.target, f"end {safe(event.op)} {status} in {taken}{number}{message}")
@@ -174,93 +171,23 @@ class PlainRenderer:
             runs_table(self._runs, self._width, self._paint_status),
             doctor_lines(self._checks, self._width, self._paint_status),
             state_lines(self._nights, self._width),
-            self._table(of_all=not matrix),
+            self._table(in_matrix=bool(matrix)),
             matrix,
-            [line for merged in self._merged for line in _merged_lines(merged)],
+            [line for merged in self._merged for line in merged_lines(merged)],
             changes_lines(self._changes, self._width, self._paint_status),
-            self._log_lines(event),
-            [_summary_line(event)],
+            log_lines(self._jobs, event),
+            [summary_line(event)],
         ]
         lines = [line for block in blocks if block for line in ("", *block)]
         self._out.write(*(lines if self._begun else lines[1:]))
 
-    def _table(self, of_all: bool) -> list[str]:
-        """The result table; of very many rows, where the matrix has them too, what did not pass."""
-        rows = self._rows
-        if of_all or len(rows) <= _MANY_ROWS:
-            return result_table(rows, self._width, self._paint_status)
-        rows = [row for row in rows if row.status != "PASSED"]
-        passed = counted(len(self._rows) - len(rows), "rows PASSED are not listed one by one")
-        more = len(rows) - _MANY_ROWS
-        table = result_table(rows[:_MANY_ROWS], self._width, self._paint_status)
-        cut = [f"and {counted(more, 'rows')} more that did not pass"] if more > 0 else []
-        return [*table, *cut, passed]
-
-    def _log_lines(self, event: Summary) -> list[str]:
-        jobs = self._jobs
-        if len(jobs) > _MANY_LOGS:  # the folder below holds them all
-            jobs = [job for job in jobs if job.status != "PASSED"]
-        lines = [
-            safe(f"log of {job.op} on {job.target}: {_short(job.log)}") for job in jobs if job.log
-        ]
-        if len(lines) > _MANY_LOGS:
-            more = len(lines) - _MANY_LOGS
-            lines = [*lines[:_MANY_LOGS], f"and {counted(more, 'logs')} more of what did not pass"]
-        folder = [safe(f"folder of the run: {_short(event.folder)}")] if event.folder else []
-        files = [safe(f"file: {_short(path)}") for path in event.files]
-        return [*lines, *_made_lines(self._jobs), *folder, *files]
+    def _table(self, in_matrix: bool) -> list[str]:
+        shown, unlisted, said = listed(self._rows, in_matrix=in_matrix)
+        table = result_table(shown, self._width, self._paint_status, unlisted=unlisted)
+        return [*table, *said]
 
     def _paint_status(self, status: str, text: str) -> str:
         return painted(status, text) if self._color else text
 
     def _paint(self, code: str, text: str) -> str:
         return f"{code}{text}{_RESET}" if self._color else text
-
-
-def _made_lines(jobs: Sequence[JobEnded]) -> list[str]:
-    """Where the files are that a profiler wrote; of many the folder that they have in common."""
-    every = [path for job in jobs for path in job.made]
-    if len(every) > _MANY_MADE:
-        return [safe(f"{len(every)} files of the profiler: {_short(os.path.commonpath(every))}")]
-    return [
-        safe(f"profile of {job.op} on {job.target}: {_short(path)}")
-        for job in jobs
-        for path in job.made
-    ]
-
-
-def _merged_lines(event: Merged) -> list[str]:
-    counts = {
-        "appended": event.appended,
-        "updated": event.updated,
-        "skipped": event.skipped,
-        "kept": event.kept,
-    }
-    said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no row"
-    withheld = [safe(f"  withheld: {row}") for row in event.withheld]
-    return [safe(f"merged into {_short(event.path)}: {said}"), *withheld]
-
-
-def _summary_line(event: Summary) -> str:
-    parts = [counted(count, name) for name, count in event.counts.items() if count]
-    parts += [f"of these known {event.known}"] if event.known else []
-    lost: dict[str, int] = {}
-    for status in event.targets.values():
-        if status != "OK":
-            lost[status] = lost.get(status, 0) + 1
-    parts += [counted(count, f"targets {status}") for status, count in lost.items()]
-    text = ", ".join(parts)
-    if event.message:
-        text += f"{'; ' if text else ''}{event.message}"
-    text = f"{event.command}: {text or 'done'}"
-    taken = f" in {elapsed(event.seconds)}" if event.seconds is not None else ""
-    code = f", exit code {event.exit_code}" if event.exit_code else ""
-    return safe(f"{text}{taken}{code}")
-
-
-def _short(path: str) -> str:
-    """``path`` from the current folder where it lies below it."""
-    try:
-        return str(Path(path).relative_to(Path.cwd()))
-    except (ValueError, OSError):
-        return path

@@ -25,6 +25,7 @@ _STEPS: tuple[dict[str, int], ...] = (
     {"accuracy": 4},
     {"time": 0, "spread": 0, "flops": 0},
     {"dtype": 8},
+    {"metric": 9},
     {"shape": 6},
     {"operator": 10, "host": 7},
     {"dtype": 6},
@@ -32,6 +33,8 @@ _STEPS: tuple[dict[str, int], ...] = (
     {"shape": 5, "dtype": 5, "flags": 5},
     {"shape": 4},
 )
+# What verification went by, where nothing was timed that a column could be about.
+_METRICS = {"one_minus_cosine": "1-cosine", "worst_row_error": "row error"}
 # More is no label: somebody's megabyte must not bury the table.
 _LONGEST_CELL = 400
 
@@ -60,14 +63,17 @@ class _Column:
         return cls(key, title, texts, width, max(map(display_width, whole), default=0))
 
 
-def result_table(rows: Sequence[Row], width: int, paint: Paint = no_paint) -> list[str]:
+def result_table(
+    rows: Sequence[Row], width: int, paint: Paint = no_paint, *, unlisted: Sequence[Row] = ()
+) -> list[str]:
     """The lines of the table of ``rows``, by operator and host, at most ``width`` (≥ 80) cells.
 
-    What its numbers, flags and libraries are, and messages of rows, follow beneath it.
+    What its numbers, flags and libraries are, and messages of rows, follow beneath it; those of
+    ``unlisted`` rows, too, which have no line.
     """
     if not rows:
-        return []
-    ordered = sorted(rows, key=lambda row: (row.op, row.target))
+        return remarks(_ordered(unlisted), width)
+    ordered = _ordered(rows)
     columns = _columns(ordered)
     gap = _fit(columns, width)
     lines = [
@@ -86,7 +92,12 @@ def result_table(rows: Sequence[Row], width: int, paint: Paint = no_paint) -> li
                 for cell, column in zip(padded, columns, strict=True)
             ]
             lines.append(gap.join(painted).rstrip())
-    return [*lines, *legend(ordered, width), *remarks(ordered, width)]
+    said = remarks(_ordered([*rows, *unlisted]), width)
+    return [*lines, *legend(ordered, width), *said]
+
+
+def _ordered(rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row.op, row.target))
 
 
 def _columns(rows: Sequence[Row]) -> list[_Column]:
@@ -99,16 +110,41 @@ def _columns(rows: Sequence[Row]) -> list[_Column]:
             "dtype", "dtype", [(row.dtype or UNKNOWN).removeprefix("torch.") for row in rows]
         ),
         _Column.of("shape", "shape", _shapes(rows)),
-        _time(rows),
-        _spread(rows),
-        _Column.of("bandwidth", "BWUtil", [percent(_bandwidth(row)) for row in rows]),
     ]
+    if any(row.seconds is not None for row in rows):
+        columns += [
+            _time(rows),
+            _spread(rows),
+            _Column.of("bandwidth", "BWUtil", [percent(_bandwidth(row)) for row in rows]),
+        ]
+    elif any(row.metric is not None for row in rows):
+        columns.append(_metric(rows))
     if any(row.flops_per_second is not None for row in rows):
         columns.append(_flops(rows))
     letters = ["".join(FLAGS[flag][0] for flag in FLAGS if flag in row.flags) for row in rows]
     if any(letters):
         columns.append(_Column.of("flags", "flags", letters))
     return columns
+
+
+def _metric(rows: Sequence[Row]) -> _Column:
+    """What verification went by, and the limit of that where it is known."""
+    kinds = {row.metric for row in rows if row.metric is not None}
+    alone = len(kinds) == 1
+    title = _metric_name(next(iter(kinds))) if alone else "difference"
+    cells = []
+    for row in rows:
+        words = [] if alone or row.metric is None else [_metric_name(row.metric)]
+        words.append(UNKNOWN if row.distance is None else f"{row.distance:.3g}")
+        if row.distance is not None and row.distance_limit is not None:
+            sign = ">" if abs(row.distance) > row.distance_limit else "≤"
+            words += [sign, f"{row.distance_limit:.3g}"]
+        cells.append(" ".join(words))
+    return _Column.of("metric", title, cells)
+
+
+def _metric_name(metric: str) -> str:
+    return _METRICS.get(metric, metric)
 
 
 def _time(rows: Sequence[Row]) -> _Column:

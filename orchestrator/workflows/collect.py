@@ -14,6 +14,7 @@ from orchestrator.execute.folder import NotKeptError, RunFolder
 from orchestrator.execute.job import Attempt
 from orchestrator.plan.jobs import Plan, PlannedJob
 from orchestrator.records import Record, Status, parse_line
+from orchestrator.results.accuracy import distance_of
 from orchestrator.results.case_name import case_names
 from orchestrator.suites.profilers import FOLDER
 from orchestrator.workflows.fleet import Fleet
@@ -268,6 +269,7 @@ def row_of(record: Record, done: Done, case: str | None) -> Row:
     seconds = (headline[1].median or headline[1].mean) if headline else None
     thresholds = (verification.thresholds if verification else None) or ()
     worst = (verification.worst if verification else None) or ()
+    distance = distance_of(verification)
     return Row(
         op=record.op,
         target=done.job.target.name,
@@ -289,6 +291,9 @@ def row_of(record: Record, done: Done, case: str | None) -> Row:
         flags=tuple(record.flags),
         thresholds=tuple(t.model_dump(mode="json") for t in thresholds if t.outside_rules),
         own_check=bool(verification and verification.own_check),
+        metric=distance.metric if distance else None,
+        distance=distance.value if distance else None,
+        distance_limit=distance.limit if distance else None,
         overruled=tuple((verification.overruled if verification else None) or ()),
         worst=tuple(one.model_dump(mode="json") for one in worst),
         device=record.device.name if record.device else None,

@@ -106,7 +106,7 @@ def test_the_same_again_doubles_nothing(main_job: MainJob) -> None:
         for files in (main_job.table_after_first, main_job.table_after_second)
     ]
     assert tables[0] == tables[1]
-    assert "2 skipped" in main_job.second.stdout
+    assert "2 were there already" in main_job.second.stdout
 
 
 def test_unchanged_push_sends_nothing(main_job: MainJob) -> None:
@@ -303,7 +303,7 @@ def test_hostile_values_arrive_as_themselves(bench: Bench) -> None:
     [
         (100.0, "--update", "1 updated"),  # what is in the file is slow
         (0.001, "--update", "1 kept"),
-        (100.0, "--generate", "1 skipped"),
+        (100.0, "--generate", "1 was there already"),
     ],
 )
 def test_update_replaces_what_got_faster(

@@ -283,6 +283,18 @@ def test_generate_never_replaces(make_record: MakeRecord, tmp_path: Path) -> Non
     assert counts(report) == (0, 1, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("factor", "differing"), [(1.0, 0), (1.04, 0), (1.06, 1), (0.5, 1), (0.97, 0)]
+)
+def test_what_is_there_already_is_held_against_it(
+    make_record: MakeRecord, tmp_path: Path, factor: float, differing: int
+) -> None:
+    merge([make_record(timers=cold(1e-5))], tmp_path)
+    [report] = merge([make_record(timers=cold(1e-5 * factor))], tmp_path)
+    assert (report.skipped, report.differing) == (1, differing)
+    assert report.event().differing == differing
+
+
 def test_cases_that_look_alike_all_enter(make_record: MakeRecord, tmp_path: Path) -> None:
     """The old row may be any case of the sweep, so it stands for none of them."""
     old_file(tmp_path, gpu="1e-05")

@@ -52,6 +52,31 @@ C = "no library here has torch.ops._C.{}; looked for vllm (not installed)"
             ],
             [f"a on h1: ODD; {C.format('a')}", f"b on h1: {C.format('b')}"],
         ),
+        (
+            # A lost target: all that was to run there.
+            [Row(op, "loop2", "NOT_RUN", message="the link was lost") for op in "abcd"],
+            ["NOT_RUN on loop2: 4 operators: the link was lost"],
+        ),
+        (
+            [Row(op, h, "NOT_RUN", message="no route") for op in "ab" for h in ("h1", "h2")],
+            ["NOT_RUN on h[1-2]: a, b: no route"],
+        ),
+        (
+            [Row("a", "h1", "NOT_RUN", case=f"rows={n}", message="cut off") for n in (8, 16)],
+            ["a on h1, rows=8 and rows=16: cut off"],
+        ),
+        (
+            [gone(op, "h1", "no C here; folders searched: /a, /b c, /d; sorry") for op in "ab"],
+            ["UNAVAILABLE on h1: a, b: no C here; 3 folders searched; sorry"],
+        ),
+        (
+            [Row("a", "h1", "FAILED", parameters={"rows": 8, "dtype": "half"}, message="off")],
+            ["a on h1, rows=8 dtype=half: off"],
+        ),
+        (
+            [Row("a", "h1", "FAILED", case="rows=8", parameters={"rows": 8}, message="off")],
+            ["a on h1, rows=8: off"],
+        ),
     ],
 )
 def test_reasons_are_told_once(rows: list[Row], said: list[str]) -> None:

@@ -267,16 +267,54 @@ def test_our_own_lines_fit_into_a_pipe() -> None:
     assert "\x1b" not in out
 
 
-@pytest.mark.parametrize("jobs", [3, 40])
-def test_many_logs_are_named_by_their_folder(jobs: int) -> None:
-    ended: list[Event] = [
-        JobEnded("h", f"op{n}", f"j{n}", "PASSED" if n else "ERROR", 0, 1.0, log=f"/r/{n}.log")
-        for n in range(jobs)
+def ended(*counts: tuple[str, int]) -> list[Event]:
+    """So many jobs of each status, in this order, each with a log of its own."""
+    return [
+        JobEnded("h", f"{status}{n}", "j", status, 0, 1.0, log=f"/r/{status}{n}.log")
+        for status, count in counts
+        for n in range(count)
     ]
-    out, _ = plain([*ended, Summary("run", 1, folder="/r")])
-    assert "log of op0 on h: /r/0.log" in out
-    assert ("/r/1.log" in out) is (jobs == 3)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "logs"),
+    [
+        (ended(("PASSED", 2), ("UNAVAILABLE", 3), ("ERROR", 1)), "ERROR0 PASSED0 PASSED1"),
+        (ended(("UNAVAILABLE", 40), ("PASSED", 40)), ""),
+        (
+            ended(("PASSED", 9), ("UNAVAILABLE", 9), ("NOT_RUN", 1), ("TIMEOUT", 1), ("FAILED", 2)),
+            "FAILED0 FAILED1 TIMEOUT0 NOT_RUN0",
+        ),
+        (
+            ended(("UNAVAILABLE", 9), ("ERROR", 10), ("FAILED", 3)),
+            "FAILED0 FAILED1 FAILED2 " + " ".join(f"ERROR{n}" for n in range(9)),
+        ),
+    ],
+)
+def test_logs_of_what_went_wrong_come_first(jobs: list[Event], logs: str) -> None:
+    out, _ = plain([*jobs, Summary("run", 1, folder="/r")])
+    found = [line.split()[2] for line in out.splitlines() if line.startswith("log of")]
+    assert found == logs.split()
+    more = "and 1 log more of what did not pass"
+    assert (more in out) == (len(found) == 12)
     assert "folder of the run: /r" in out
+
+
+@pytest.mark.parametrize(
+    ("merged", "said"),
+    [
+        (Merged("/s"), "no row"),
+        (Merged("/s", appended=2, skipped=1), "2 appended, 1 was there already"),
+        (
+            Merged("/s", skipped=5, differing=2),
+            "5 were there already (more than 5 % off: 2; --update takes in what is faster)",
+        ),
+        (Merged("/s", updated=1, kept=3), "1 updated, 3 kept"),
+    ],
+)
+def test_what_a_table_took_in(merged: Merged, said: str) -> None:
+    out, _ = plain([merged, Summary("run", 0)])
+    assert out.startswith(f"merged into /s: {said}\n")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 
 import pytest
 
@@ -136,20 +137,67 @@ def test_host_sets(names: tuple[str, ...], text: str) -> None:
     assert host_set(names) == text
 
 
-def test_of_very_many_rows_those_that_passed_are_only_counted_beside_a_matrix() -> None:
-    def shown(matrix: bool) -> str:
-        out = io.StringIO()
-        render = PlainRenderer(out, color=False, width=80, errors=io.StringIO())
-        for number in range(300):
-            status = "FAILED" if number == 7 else "PASSED"
-            render(Row("rms", f"h{number}", status, seconds=1e-6, timer="cold_gpu"))
-        if matrix:
-            render(MatrixLine("rms", "C500", "cold_gpu", None, 1, 4e-6, 0.0, SECONDS))
-        render(Summary("testall", 1))
-        return out.getvalue()
+def rows_of(*counts: tuple[str, int]) -> list[Row]:
+    """So many rows of each status, an operator of their own each; the first statuses last."""
+    return [
+        Row(
+            f"{status.lower()}_{number}",
+            "h1",
+            status,
+            message=None if status == "PASSED" else f"why {status}",
+            seconds=1e-6 if status == "PASSED" else None,
+            timer="cold_gpu" if status == "PASSED" else None,
+        )
+        for status, count in counts
+        for number in range(count)
+    ]
 
-    assert shown(matrix=False).count("rms ") == 300
-    with_matrix = shown(matrix=True)
-    assert "rms       h7    FAILED" in with_matrix
-    assert "h8" not in with_matrix
-    assert "299 rows PASSED are not listed one by one" in with_matrix
+
+@pytest.mark.parametrize(
+    ("rows", "matrix", "listed", "said"),
+    [
+        (
+            rows_of(("UNAVAILABLE", 60), ("PASSED", 100)),
+            True,
+            {"UNAVAILABLE": 60, "PASSED": 100},
+            "",
+        ),
+        (
+            # What is not there gives way first, and is told in a sentence all the same.
+            rows_of(("UNAVAILABLE", 150), ("PASSED", 100), ("FAILED", 2)),
+            True,
+            {"PASSED": 100, "FAILED": 2, "UNAVAILABLE": 98},
+            "not listed one by one: 52 UNAVAILABLE",
+        ),
+        (
+            rows_of(("UNAVAILABLE", 50), ("NOT_RUN", 30), ("PASSED", 250), ("TIMEOUT", 2)),
+            True,
+            {"PASSED": 198, "TIMEOUT": 2},
+            "not listed one by one: 52 PASSED, 50 UNAVAILABLE, 30 NOT_RUN",
+        ),
+        (
+            # Where no matrix has the times, the table has them all.
+            rows_of(("UNAVAILABLE", 50), ("PASSED", 250)),
+            False,
+            {"PASSED": 250},
+            "not listed one by one: 50 UNAVAILABLE",
+        ),
+    ],
+)
+def test_of_very_many_rows_what_was_not_run_gives_way_first(
+    rows: list[Row], matrix: bool, listed: dict[str, int], said: str
+) -> None:
+    out = io.StringIO()
+    render = PlainRenderer(out, color=False, width=80, errors=io.StringIO())
+    for row in rows:
+        render(row)
+    if matrix:
+        render(MatrixLine("rms", "C500", "cold_gpu", None, 1, 4e-6, 0.0, SECONDS))
+    render(Summary("testall", 1))
+    table = [line.split() for line in out.getvalue().splitlines()]
+    found = Counter(words[2] for words in table if len(words) > 3 and words[1] == "h1")
+    assert found == listed
+    assert said in out.getvalue()
+    for status in {row.status for row in rows} & {"UNAVAILABLE", "NOT_RUN"}:
+        count = sum(row.status == status for row in rows)
+        assert f"{status} on h1: {count} operators: why {status}" in out.getvalue()

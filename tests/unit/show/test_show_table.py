@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -150,9 +151,8 @@ def test_cases_of_a_sweep_can_be_told_apart(
     lines = result_table(rows, WIDE)
     for line, cell in zip(lines[2:4], shown or cases, strict=True):
         assert f"  {cell}  " in line
-    names = [f", {case}" if case else "" for case in cases]
-    said = [f"torch_rms_norm on local{name}: boom" for name in dict.fromkeys(names)]
-    assert lines[-len(said) :] == said
+    names = f", {' and '.join(case for case in cases if case)}" if cases[0] else ""
+    assert lines[-1] == f"torch_rms_norm on local{names}: boom"
 
 
 def test_the_same_remark_on_many_hosts_and_cases_is_made_once() -> None:
@@ -177,11 +177,64 @@ def test_a_shape_that_tells_its_case_stands_alone() -> None:
 
 def test_unknown_is_not_zero() -> None:
     bare = Row("op", "h1", "ERROR", message="no record")
-    lines = result_table([bare], 80)
+    lines = result_table([bare, row("timed", timer=None)], 80)
     assert lines[2].split() == ["op", "h1", "ERROR", "-", "-", "-", "-", "-", "-"]
     assert lines[0].split()[-3:] == ["time", "noise", "BWUtil"]
     assert "GPU" not in lines[0]
-    assert lines[3:] == ["op on h1: no record"]
+    assert lines[-1] == "op on h1: no record"
+
+
+def test_what_nothing_is_known_of_has_no_column() -> None:
+    lines = result_table([Row("op", "h1", "ERROR", message="no record")], 80)
+    assert lines == [
+        "operator  host  status  Acc_Pass  dtype  shape",
+        "--------  ----  ------  --------  -----  -----",
+        "op        h1    ERROR   -         -      -",
+        "op on h1: no record",
+    ]
+
+
+def verified(op: str, metric: str | None = "one_minus_cosine", **more: Any) -> Row:
+    return Row(op, "h1", more.pop("status", "PASSED"), accuracy="Yes", metric=metric, **more)
+
+
+@pytest.mark.parametrize(
+    ("rows", "title", "cells"),
+    [
+        ([verified("a", distance=5.4e-12, distance_limit=1e-6)], "1-cosine", ["5.4e-12 ≤ 1e-06"]),
+        (
+            [
+                verified("a", status="FAILED", distance=0.25, distance_limit=1e-6),
+                verified("b", distance=1e-9),
+                verified("c"),
+            ],
+            "1-cosine",
+            ["0.25 > 1e-06", "1e-09", "-"],
+        ),
+        (
+            [
+                verified("a", distance=-2e-7, distance_limit=1e-6),
+                verified("b", "worst_row_error", distance=0.001, distance_limit=0.004),
+                verified("c", "mismatches", distance=0.0, distance_limit=0.0),
+                verified("d", None),
+            ],
+            "difference",
+            ["1-cosine -2e-07 ≤ 1e-06", "row error 0.001 ≤ 0.004", "mismatches 0 ≤ 0", "-"],
+        ),
+        ([verified("a", "difference", distance=3.0)], "difference", ["3"]),
+    ],
+)
+def test_what_was_only_verified_shows_how_far_it_is_off(
+    rows: list[Row], title: str, cells: list[str]
+) -> None:
+    lines = result_table(rows, WIDE)
+    assert lines[0].endswith(f"  {title}") and "time" not in lines[0] and "BWUtil" not in lines[0]
+    for line, cell in zip(lines[2:], cells, strict=False):
+        assert line.endswith(f"  {cell}")
+    narrow = result_table(
+        [replace(one, op="o" * 60, target="t" * 60, shape="(8 " * 30) for one in rows], 80
+    )
+    assert max(map(display_width, narrow)) <= 80
 
 
 def test_no_rows_no_table() -> None:
