@@ -80,7 +80,10 @@ class Engine:
     def run(self) -> bool:
         """Run everything; whether it was interrupted."""
         try:
-            for_each_host(self._sink, self._targets, self._work, self._failed, self._stop)
+            for_each_host(
+                *(self._sink, self._targets, self._work, self._failed, self._stop),
+                when_done=self._fleet.let_go,
+            )
         except (KeyboardInterrupt, InterruptedRun):
             return True
         return False

@@ -42,7 +42,11 @@ def endpoint_of(host: Host) -> Endpoint:
 
 
 class Fleet:
-    """Opens connections and agents when they are asked for and closes them all at the end."""
+    """Opens connections and agents when they are asked for and closes them at the end.
+
+    A host that is done can be let go before: its agents look after nothing any more, and cost both
+    sides heartbeats.
+    """
 
     def __init__(self) -> None:
         self._connections: dict[str, Connection] = {}
@@ -162,6 +166,20 @@ class Fleet:
         with self._lock:
             return dict(self._sessions)
 
+    def let_go(self, host: Host) -> None:
+        """End what is on a host; whoever needs it again opens it anew."""
+        with self._lock_of(host.name):
+            with self._lock:
+                over = self._over.pop(host.name, [])
+                for sessions in (self._sessions, self._hosts):
+                    for name in [name for name, session in sessions.items() if session in over]:
+                        del sessions[name]
+                connection = self._connections.pop(host.name, None)
+            for session in over:
+                session.close()
+            if connection is not None:
+                connection.close()
+
     def close(self) -> None:
         """End all agents (and with them what still runs there), then the connections."""
         for session in self.sessions().values():
@@ -179,13 +197,15 @@ def for_each_host(
     work: Callable[[Target], None],
     on_error: Callable[[Target, MxfleetError], None],
     on_interrupt: Callable[[], None] | None = None,
+    when_done: Callable[[Host], None] = lambda host: None,
 ) -> None:
     """Do ``work`` for every target: hosts side by side, the targets of one host in turn.
 
     Targets of one host share its GPUs: measured together they would measure each other.
     ``on_error`` hears what went wrong with a target; our own faults too, so that one of them does
-    not take the other targets' results along. Ctrl-C, and output that nobody reads any more, raise
-    ``KeyboardInterrupt`` or ``InterruptedRun`` after ``on_interrupt`` had its say.
+    not take the other targets' results along. ``when_done`` is called with every host whose targets
+    are done. Ctrl-C, and output that nobody reads any more, raise ``KeyboardInterrupt`` or
+    ``InterruptedRun`` after ``on_interrupt`` had its say.
     """
     by_host: dict[str, list[Target]] = {}
     for target in targets:
@@ -199,6 +219,7 @@ def for_each_host(
                 on_error(target, error)
             except Exception as error:  # noqa: BLE001 - told, reported and counted as our own
                 on_error(target, OwnFault(own_fault(error), where=target.name))
+        when_done(group[0].host)
 
     futures = _in_parallel([partial(do_host, group) for group in by_host.values()])
     try:
