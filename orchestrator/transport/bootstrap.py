@@ -9,6 +9,7 @@ login shell passes it on unharmed.
 from __future__ import annotations
 
 import marshal
+import threading
 import zlib
 from collections.abc import Sequence
 from functools import lru_cache
@@ -69,6 +70,7 @@ gc.enable()
 main(sys.stdin.buffer)
 """
 
+_PACKING = threading.Lock()
 _FOR_ALL = 2  # the version of marshal that every Python 3 reads
 
 # Tried after the target's own, in this order.
@@ -80,23 +82,28 @@ def command(pythons: Sequence[str]) -> list[str]:
     return ["sh", "-c", _FIND, PROGRAM, _FIND, *dict.fromkeys((*pythons, *FALLBACK_PYTHONS))]
 
 
-@lru_cache(maxsize=2)
 def bundle(magic: str | None = None) -> bytes:
     """What goes first into the agent's standard input: a length line and its compressed modules.
 
     ``magic`` is what the Python there calls its bytecode, in hexadecimal; None: not known.
     """
+    with _PACKING:  # once, for all the hosts that start at the same moment
+        return _packed(magic == MAGIC_NUMBER.hex())
+
+
+@lru_cache(maxsize=2)
+def _packed(compiled: bool) -> bytes:
     folder = resources.files("orchestrator.transport.agent")
     sources = {
         f"mxagent.{name}": (folder / f"{name}.py").read_text(encoding="utf-8") for name in MODULES
     }
     sources["mxagent"] = _STAGE
-    if magic == MAGIC_NUMBER.hex():
-        compiled = {
+    if compiled:
+        codes = {
             name: compile(source, name.replace(".", "/") + ".py", "exec", dont_inherit=True)
             for name, source in sources.items()
         }
-        packed = zlib.compress(marshal.dumps(compiled), 9)
+        packed = zlib.compress(marshal.dumps(codes), 9)
     else:
         packed = zlib.compress(marshal.dumps(sources, _FOR_ALL), 9)
     return b"%d\n%s" % (len(packed), packed)

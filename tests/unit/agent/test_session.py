@@ -99,12 +99,10 @@ def test_a_python_with_other_bytecode_gets_the_source(
 ) -> None:
     ours = bootstrap.MAGIC_NUMBER.hex()
     assert len(bootstrap.bundle(ours)) != len(bootstrap.bundle("00"))
-    bootstrap.bundle.cache_clear()
     monkeypatch.setattr(bootstrap, "MAGIC_NUMBER", b"other")
     assert bootstrap.bundle(ours) == bootstrap.bundle("00")
     session = agents.start()
     assert session.call("job", store=str(tmp_path), job="x")["state"] == "absent"
-    bootstrap.bundle.cache_clear()
 
 
 def test_no_login_shell_can_harm_the_command() -> None:
