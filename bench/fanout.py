@@ -8,6 +8,7 @@ is broken; what the machine lacks is named and the table skipped.
 
 from __future__ import annotations
 
+import resource
 import shutil
 import subprocess
 import sys
@@ -61,10 +62,13 @@ def measure(rounds: int) -> Report:
         _run(place, commands[tools.OURS]())
         seconds: dict[str, list[float]] = {name: [] for name in commands}
         errors = dict.fromkeys(commands, 0)
+        used: dict[str, list[float]] = {name: [] for name in commands}
         for number in range(rounds):
             print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
             for name, make in commands.items():
+                before = _cpu_seconds()
                 taken, missing = _run(place, make())
+                used[name].append(_cpu_seconds() - before)
                 seconds[name].append(taken)
                 errors[name] += missing
         memory = {name: _peak(place, make()) for name, make in commands.items()}
@@ -72,6 +76,7 @@ def measure(rounds: int) -> Report:
     middle = {name: median(values) for name, values in seconds.items()}
     fastest = min((name for name in middle if name != tools.OURS), key=middle.__getitem__)
     sizes = ", ".join(f"{name} {mib:.0f}" for name, mib in memory.items())
+    spent = ", ".join(f"{name} {median(values):.1f}" for name, values in used.items())
     lost = ", ".join(f"{name} {count}" for name, count in errors.items())
     return Report(
         title="Fan-out",
@@ -89,6 +94,7 @@ def measure(rounds: int) -> Report:
         foot=[
             *foot,
             f"MiB of PSS at the peak: {sizes}",
+            f"CPU seconds of the tool's own processes, median: {spent}",
             f"jobs without a result, of {HOSTS * rounds}: {lost}",
             f"peers: {'; '.join(versions)}; {version('ssh', '-V')}; "
             f"{version(str(tools.MXFLEET), '--version')}",
@@ -123,6 +129,12 @@ def _run(place: tools.Place, command: tools.Command) -> tuple[float, int]:
     if missing == HOSTS:
         raise Failed(f"`{' '.join(command.argv)}` did nothing:\n{said[-4000:]}")
     return taken, missing
+
+
+def _cpu_seconds() -> float:
+    """What our commands have used so far, without what descends from sshd."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _peak(place: tools.Place, command: tools.Command) -> float:
