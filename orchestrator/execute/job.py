@@ -301,37 +301,38 @@ class _Files:
         self._folder = folder
         self._name: str | None = None
         self._missing = 0
+        self._path: Path | None = None  # where it will lie once it is whole
+        self._made = False  # the job's own file, none of ours
         self._place = contextlib.ExitStack()
         self._stream: BinaryIO | None = None
         self.on_output: Callable[[bytes], None] | None = None
         self._sizes: dict[str, int] = {}  # of files that the job made
 
     def announce(self, name: str, size: int, made: bool = False) -> None:
-        self._name, self._missing = name, size
+        self._name, self._missing, self._made = name, size, made
         job = self._attempt.job
         if not made:
             self._attempt.files[name] = size
         if made:
             self._take_made(name, size)
         elif name == "records.jsonl":
-            self._attempt.records = self._folder.raw(job.target.name, job.op, job.attempt)
-            self._stream = self._place.enter_context(self._folder.replacing(self._attempt.records))
+            self._path = self._folder.raw(job.target.name, job.op, job.attempt)
         elif name == "result.csv":
-            self._attempt.csv = self._folder.csv(job.target.name, job.op)
-            self._stream = self._place.enter_context(self._folder.replacing(self._attempt.csv))
+            self._path = self._folder.csv(job.target.name, job.op)
+        if self._path is not None:
+            self._stream = self._place.enter_context(self._folder.replacing(self._path))
         if not size:
             self._complete()
 
     def _take_made(self, name: str, size: int) -> None:
         """Keep a file that the job made, unless there are more of them than an agent sends."""
-        job, made = self._attempt.job, self._attempt.made
+        job = self._attempt.job
         self._sizes[name] = size
         too_much = sum(self._sizes.values()) > MOST_BYTES or len(self._sizes) > MOST_FILES
         if too_much or not _is_profiled(job):
             self._attempt.made_left_out[name] = "there is too much of it"
             return
-        made[name] = self._folder.made(job.target.name, job.op, job.attempt, name)
-        self._stream = self._place.enter_context(self._folder.replacing(made[name]))
+        self._path = self._folder.made(job.target.name, job.op, job.attempt, name)
 
     @property
     def open(self) -> bool:
@@ -350,14 +351,22 @@ class _Files:
             self._complete()
 
     def _complete(self) -> None:
-        self._name = self._stream = None
+        name, path = self._name, self._path
+        self._name = self._stream = self._path = None
         self._place.close()
+        # Only now there is something to read: not when the disk is full or the link was lost.
+        if name is None or path is None:
+            return
+        if self._made:
+            self._attempt.made[name] = path
+        elif name == "records.jsonl":
+            self._attempt.records = path
+        else:
+            self._attempt.csv = path
 
     def give_up(self) -> None:
         """Drop a file that did not come whole; what was there before stays."""
-        if self._name is not None:
-            self._attempt.made.pop(self._name, None)
-        self._name = self._stream = None
+        self._name = self._stream = self._path = None
         error = LinkLostError("the file did not come whole")
         with contextlib.suppress(LinkLostError):
             self._place.__exit__(type(error), error, None)

@@ -206,13 +206,16 @@ class Scene:
         return not remains(self.processes) and not carrying(f"{self.job}\0")
 
     def free(self) -> bool:
-        """Whether the device's lock is held by nobody and tells of nobody."""
+        """Whether nobody holds the device's lock, and what its note says is left is gone."""
         try:
             with self.lock.open("rb") as stream:
                 fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                return not stream.read()
+                note = json.loads(stream.read() or b"{}")
         except BlockingIOError:
             return False
+        named = note.get("unkillable") or ()
+        gone = [seen(one["pid"]) for one in named] == [None] * len(named)
+        return not note or (bool(named) and gone)
 
     def let_end(self) -> None:
         """Have the job end by itself."""

@@ -149,8 +149,9 @@ def small(tmp_path: Path) -> Iterator[Path]:
     [
         "import time\nwhile True: print('x' * 1000)",
         "import os\nopen(os.environ['MXFLEET_JOB'] + '/result.csv', 'wb').write(bytes(30 << 20))",
+        "import os\nopen(os.environ['MXFLEET_JOB'] + '/records.jsonl', 'wb').write(bytes(30 << 20))",
     ],
-    ids=["output", "csv"],
+    ids=["output", "csv", "records"],
 )
 def test_no_space_on_this_side(
     session: AgentSession, jobs: Jobs, small: Path, folder: RunFolder, source: str
@@ -161,6 +162,7 @@ def test_no_space_on_this_side(
     attempt = run_job(session, job, full, lambda event: None)
     assert isinstance(attempt.error, UsageError)
     assert "No space left" in attempt.error.message
+    assert all(path is None or path.exists() for path in (attempt.records, attempt.csv))
     assert str(small) in str(attempt.error.where)
     assert jobs.status(session, job.job)["state"] == "ended"
     assert jobs.living() == []
