@@ -149,7 +149,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     [
         "import time\nwhile True: print('x' * 1000)",
         "import os\nopen(os.environ['MXFLEET_JOB'] + '/result.csv', 'wb').write(bytes(30 << 20))",
-        "import os\nopen(os.environ['MXFLEET_JOB'] + '/records.jsonl', 'wb').write(bytes(30 << 20))",
+        "import os\nopen(os.environ['MXFLEET_JOB'] + '/records.jsonl', 'wb').write(bytes(9 << 20))",
     ],
     ids=["output", "csv", "records"],
 )
