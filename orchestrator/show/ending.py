@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from orchestrator.errors import ExitCode
 from orchestrator.events import JobEnded, Merged, Row, Summary
 from orchestrator.show.numbers import counted, elapsed
 from orchestrator.show.text import safe
@@ -17,6 +18,8 @@ _MANY_MADE = 12
 _FIRST = ("FAILED", "ERROR", "TIMEOUT", "UNVERIFIED", "PASSED", "NOT_RUN", "UNAVAILABLE")
 _TOLD_BENEATH = {"NOT_RUN", "UNAVAILABLE"}
 _GOOD = {"PASSED", "UNAVAILABLE"}  # what nobody reads a log for
+_RUNS = {"run", "testall", "verify"}
+_AGAIN = {"FAILED", "ERROR", "TIMEOUT", "NOT_RUN"}
 # Counts of a summary, as people expect them.
 _COUNTED = ("PASSED", "FAILED", "ERROR", "TIMEOUT", "UNVERIFIED", "UNAVAILABLE", "NOT_RUN")
 
@@ -63,7 +66,19 @@ def log_lines(jobs: Sequence[JobEnded], event: Summary) -> list[str]:
         lines = [*lines[:_MANY_LOGS], f"and {counted(more, 'logs')} more of what did not pass"]
     folder = [safe(f"folder of the run: {_short(event.folder)}")] if event.folder else []
     files = [safe(f"file: {_short(path)}") for path in event.files]
-    return [*lines, *_made_lines(jobs), *folder, *files]
+    return [*lines, *_made_lines(jobs), *folder, *files, *_way_on(event)]
+
+
+def _way_on(event: Summary) -> list[str]:
+    """The command that takes up what this run left."""
+    if event.run is None or event.command not in _RUNS:
+        return []
+    if event.exit_code == ExitCode.INTERRUPTED:
+        return [safe(f"go on: mxfleet testall --resume {event.run}")]
+    # What was only verified would be measured by that.
+    if event.exit_code and event.command != "verify" and event.counts.keys() & _AGAIN:
+        return [safe(f"again: mxfleet testall --failed {event.run}")]
+    return []
 
 
 def _made_lines(jobs: Sequence[JobEnded]) -> list[str]:
@@ -106,13 +121,11 @@ def summary_line(event: Summary) -> str:
         if status != "OK":
             lost[status] = lost.get(status, 0) + 1
     parts += [counted(count, f"targets {status}") for status, count in lost.items()]
-    text = ", ".join(parts)
-    if event.message:
-        text += f"{'; ' if text else ''}{event.message}"
-    text = f"{event.command}: {text or 'done'}"
     taken = f" in {elapsed(event.seconds)}" if event.seconds is not None else ""
+    told = [f"{', '.join(parts)}{taken}", event.message] if parts else [event.message or "done"]
+    text = "; ".join(part for part in told if part)
     code = f", exit code {event.exit_code}" if event.exit_code else ""
-    return safe(f"{text}{taken}{code}")
+    return safe(f"{event.command}: {text}{'' if parts else taken}{code}")
 
 
 def _short(path: str) -> str:

@@ -37,7 +37,8 @@ from orchestrator.show.ending import listed, log_lines, merged_lines, summary_li
 from orchestrator.show.hosts import hosts_table
 from orchestrator.show.matrix import matrix_lines
 from orchestrator.show.nights import changes_lines, state_lines
-from orchestrator.show.numbers import counted, elapsed, size
+from orchestrator.show.numbers import elapsed
+from orchestrator.show.pushes import alike, pushed_texts
 from orchestrator.show.remarks import brief
 from orchestrator.show.runs import runs_table
 from orchestrator.show.stream import LineStream
@@ -74,6 +75,7 @@ class PlainRenderer:
         self._outliers: list[Outlier] = []
         self._merged: list[Merged] = []
         self._jobs: list[JobEnded] = []
+        self._would_push: list[Pushed] = []
         self._hosts: list[HostLine] = []
         self._runs: list[RunLine] = []
         self._checks: list[Check] = []
@@ -139,15 +141,11 @@ class PlainRenderer:
         self._aside(event.target, safe(f"{event.status}: {event.message}"))
 
     def _pushed(self, event: Pushed) -> None:
-        for change in event.changes:
-            self._line(event.target, safe(change))
-        verb = "would send" if event.dry_run else "sent"
-        text = f"{verb} {counted(event.files_sent, 'files')} ({size(event.bytes_sent)})"
-        if not event.files_sent and not event.deleted:
-            text = "nothing to send"
-        elif event.deleted:
-            text += f", {'would delete' if event.dry_run else 'deleted'} {event.deleted}"
-        self._line(event.target, safe(f"{text}: {event.path}"))
+        if event.dry_run:  # nothing happens that anybody waits for: at the end, the same once
+            self._would_push.append(event)
+            return
+        for text in pushed_texts(event):
+            self._line(event.target, safe(text))
 
     def _planned(self, event: Planned) -> None:
         self._line(event.target, safe(event.command))
@@ -165,6 +163,9 @@ class PlainRenderer:
         self._line(event.target, f"end {safe(event.op)} {status} in {taken}{number}{message}")
 
     def _summary(self, event: Summary) -> None:
+        for targets, texts in alike(self._would_push):
+            for text in texts:
+                self._line(targets, safe(text))
         matrix = matrix_lines(self._matrix, self._outliers, self._width, self._paint_status)
         blocks = [
             hosts_table(self._hosts, self._width, self._paint_status),

@@ -16,6 +16,7 @@ from orchestrator.plan.jobs import Plan, PlannedJob
 from orchestrator.records import Record, Status, parse_line
 from orchestrator.results.accuracy import distance_of
 from orchestrator.results.case_name import case_names
+from orchestrator.show.numbers import counted
 from orchestrator.suites.profilers import FOLDER
 from orchestrator.workflows.fleet import Fleet
 from orchestrator.workflows.interpret import Verdict, interpret, is_stand_in, verdict_of
@@ -192,6 +193,8 @@ class Collector:
         """End what runs, orderly: what was measured until now comes back with it."""
         with self._lock:
             self._stopping = True
+        text = f"stopping, ending {counted(len(self._running()), 'jobs')}"
+        self._sink(Note(text))
         deadline = time.monotonic() + STOP_SECONDS
         asked = 0.0
         while (running := self._running()) and time.monotonic() < deadline:

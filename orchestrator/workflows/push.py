@@ -61,6 +61,9 @@ def push(
 
         for_each_host(sink, context.targets, work, failures)
     code = failures.code()
+    text = f"tree {tree.name}" + (" (dry run)" if dry_run else "")
+    if not (sent.files or sent.deleted or failures.errors):
+        text = f"nothing to send, {text}"
     context.sink(
         Summary(
             command="push",
@@ -72,7 +75,7 @@ def push(
             },
             targets=failures.statuses(context.targets),
             seconds=time.monotonic() - began,
-            message=f"tree {tree.name}" + (" (dry run)" if dry_run else ""),
+            message=text,
         )
     )
     return code

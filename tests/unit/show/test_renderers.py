@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
 import pytest
 
@@ -300,6 +300,38 @@ def test_logs_of_what_went_wrong_come_first(jobs: list[Event], logs: str) -> Non
     assert "folder of the run: /r" in out
 
 
+FEW = ("send env/a.sh", "send benchmark/x.py")
+MANY = (*(f"send benchmark/config/{n}.json" for n in range(30)), "list a in x.py", *FEW)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (((FEW, FEW, FEW)), [f"h[1-3] | {text}" for text in FEW]),
+        ((FEW, (), FEW), [f"h[1,3] | {text}" for text in FEW]),
+        (
+            (MANY, MANY),
+            [
+                "h[1-2] | send 30 files in benchmark/config/",
+                "h[1-2] | send 1 file in env/",
+                "h[1-2] | send 1 file in benchmark/",
+                "h[1-2] | list a in x.py",
+            ],
+        ),
+    ],
+)
+def test_what_would_be_pushed_is_told_once(changes: Any, said: list[str]) -> None:
+    events: list[Event] = [
+        Pushed(f"h{n}", "abc", "/s", len(some), 9, dry_run=True, changes=some)
+        for n, some in enumerate(changes, 1)
+    ]
+    out, _ = plain([*events, Summary("push", 0)])
+    lines = out.splitlines()
+    assert lines[: len(said)] == said
+    assert lines[len(said)].startswith(f"{said[0].split(' |')[0]} | would send ")
+    assert (" | nothing to send: /s" in out) is (() in changes)
+
+
 @pytest.mark.parametrize(
     ("merged", "said"),
     [
@@ -336,10 +368,32 @@ def test_what_a_table_took_in(merged: Merged, said: str) -> None:
         ),
         (Summary("run", 0, {"FAILED": 3}, known=2), "run: 3 FAILED, of these known 2"),
         (Summary("run", 130, message="interrupted"), "run: interrupted, exit code 130"),
+        (Summary("nightly", 1, {"FAILED": 1}, run="r1"), "nightly: 1 FAILED, exit code 1"),
+        (Summary("run", 3, {"UNAVAILABLE": 1}, run="r1"), "run: 1 UNAVAILABLE, exit code 3"),
+        (Summary("run", 0, {"FAILED": 1}, run="r1", known=1), "run: 1 FAILED, of these known 1"),
+        (
+            Summary("testall", 1, {"NOT_RUN": 3, "x": 1, "FAILED": 1, "PASSED": 2}),
+            "testall: 2 PASSED, 1 FAILED, 3 NOT_RUN, 1 x, exit code 1",
+        ),
     ],
 )
 def test_a_summary_alone_is_one_line(summary: Summary, line: str) -> None:
     assert plain([summary])[0] == line + "\n"
+
+
+@pytest.mark.parametrize(
+    ("summary", "way"),
+    [
+        (Summary("testall", 130, {"PASSED": 1}, run="r1"), "go on: mxfleet testall --resume r1"),
+        (Summary("run", 130, run="r1"), "go on: mxfleet testall --resume r1"),
+        (Summary("verify", 130, run="r1"), "go on: mxfleet testall --resume r1"),
+        (Summary("testall", 1, {"FAILED": 1}, run="r1"), "again: mxfleet testall --failed r1"),
+        (Summary("run", 3, {"NOT_RUN": 1}, run="r1"), "again: mxfleet testall --failed r1"),
+    ],
+)
+def test_what_did_not_end_well_names_the_way_on(summary: Summary, way: str) -> None:
+    *_, said, blank, last = plain([summary])[0].splitlines()
+    assert (said, blank) == (way, "") and last.startswith(f"{summary.command}: ")
 
 
 @pytest.mark.parametrize(
