@@ -147,12 +147,12 @@ class Many:
         ((_, lines),) = self.bench.tables().items()
         return [line.split(",")[0] for line in lines[1:]]
 
-    def alive(self) -> list[int]:
-        """Processes of any job of these hosts."""
+    def alive(self, name: str = "h") -> list[int]:
+        """Processes of any job of these hosts, or of one of them."""
         found = []
         for path in Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError):
-                if f"{self.folder}/store-".encode() in path.read_bytes():
+                if f"{self.folder}/store-{name}".encode() in path.read_bytes():
                     found.append(int(path.parent.name))
         return found
 

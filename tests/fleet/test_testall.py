@@ -158,6 +158,7 @@ def test_what_a_lost_host_leaves_is_done_by_the_others(three: Many, tmp_path: Pa
     # op_0 has no known duration either: it is the first of the first host.
     running.wait_for("h1 | op_0 line 4", seconds=LONG)
     three.down("h1")
+    assert wait_until(lambda: not three.alive("h1"), 30)
     gate.touch()
     result = running.result(LONG)
     assert result.code == 3, result
@@ -166,7 +167,7 @@ def test_what_a_lost_host_leaves_is_done_by_the_others(three: Many, tmp_path: Pa
     assert sorted(op for _, op, _ in rows.elements()) == sorted(ops), rows
     assert {status for _, _, status in rows} == {"PASSED"}
     done = three.noted("done")
-    assert done - Counter(["op_0"]) == Counter(list(ops)) - Counter(["op_0"])
+    assert done == Counter(list(ops))
     assert "op_0" in {op for host, op, _ in rows if host != "h1"}
     assert wait_until(lambda: not three.alive(), 20)
 
@@ -302,7 +303,7 @@ def test_a_link_that_is_lost_for_longer_than_jobs_are_held(one: Many, retries: i
         assert result.code == 0, result
         assert one.jobs("h1") == ["op_a.a1", "op_a.a2"]
         assert logs == {"op_a.log", "op_a.2.log"}
-        assert "its link was lost, attempt 2" in result.stderr
+        assert "its link was lost, trying again (attempt 2)" in result.stderr
         assert statuses == ["PASSED"] * 3
         assert {record["attempt"] for record in one.bench.records(run, "h1", "op_a")} == {2}
     else:
@@ -372,7 +373,8 @@ def test_the_runs_time_ends_what_is_left_and_says_so(three: Many) -> None:
         ("op_0", "TIMEOUT"),
         ("op_1", "NOT_RUN"),
     }
-    assert "the run's time of 6 s is over" in result.stdout + result.stderr
+    assert "ended by the run's limit of 6 s" in result.stdout
+    assert "the run's limit of 6 s is over" in result.stdout
     assert "fail the same way" not in result.stderr
 
 
@@ -448,7 +450,7 @@ def test_ctrl_c_then_resume(three: Many, tmp_path: Path) -> None:
     assert wait_until(lambda: not three.alive(), 20)
     gate.touch()
     result = three.bench.mxfleet("testall", "--resume", latest(three).name, seconds=LONG)
-    assert "3 of 9 jobs are done, 3 more were started" in result.stdout + result.stderr
+    assert "3 of 9 jobs are done, 3 had been started, 3 not yet" in result.stdout + result.stderr
     assert three.noted("done") == Counter({"op_a": 3, "op_b": 3, "op_c": 3})
     assert three.noted("begin") == Counter({"op_a": 3, "op_b": 6, "op_c": 3})
     for host in three.sshds:
