@@ -28,7 +28,7 @@ def run(
     from orchestrator.inventory.load import find_inventory
     from orchestrator.workflows.nightly import night
 
-    return night(find_inventory(inventory), make_sink(output), brief=brief)
+    return night(find_inventory(inventory), make_sink(output, live=not brief), brief=brief)
 
 
 @app.command()

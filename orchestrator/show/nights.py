@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import groupby
 
+from orchestrator.errors import ExitCode
 from orchestrator.events import NightChange, NightlyState
 from orchestrator.inventory.nodeset import fold as fold_names
 from orchestrator.show.numbers import counted, duration
@@ -13,7 +15,9 @@ from orchestrator.show.text import fold, pad, safe
 
 _WIDTH = len("repaired")
 _NAMED = 3  # operators in one line
-_BAD = ("broken", "slower")
+_MOST_STANDING = 20  # lines of what is wrong as it was
+_STANDING = ("still", "failed")
+_BAD = (*_STANDING, "broken", "slower")
 
 
 def changes_lines(changes: Sequence[NightChange], width: int, paint: Paint = no_paint) -> list[str]:
@@ -24,18 +28,30 @@ def changes_lines(changes: Sequence[NightChange], width: int, paint: Paint = no_
             # The same difference of many operators is one of what they share.
             (change.change, change.message)
             if change.change == "changed"
-            else (change.change, change.op, change.case_id, change.status, change.former_status)
+            else (
+                *(change.change, change.op, change.case_id, change.status, change.former_status),
+                change.since if change.change == "still" else None,
+            )
         )
         groups.setdefault(alike, []).append(change)
     shown = []
-    for group in groups.values():
-        kind = group[0].change
-        first, *rest = fold(safe(_sentence(group)), width - _WIDTH - 2)
-        status = "FAILED" if kind in _BAD else "PASSED" if kind in ("repaired", "faster") else ""
-        word = pad(kind, _WIDTH)
-        shown.append(f"{paint(status, word) if status else word}  {first}")
-        shown += [" " * (_WIDTH + 2) + line for line in rest]
+    for kind, of_kind in groupby(groups.values(), lambda group: group[0].change):
+        alike_groups = list(of_kind)
+        most = _MOST_STANDING if kind in _STANDING else len(alike_groups)
+        for group in alike_groups[:most]:
+            shown += _lines(group, width, paint)
+        if more := alike_groups[most:]:
+            shown.append(f"{pad(kind, _WIDTH)}  and {len(more)} more, see the log's table")
     return shown
+
+
+def _lines(group: Sequence[NightChange], width: int, paint: Paint) -> list[str]:
+    kind = group[0].change
+    first, *rest = fold(safe(_sentence(group)), width - _WIDTH - 2)
+    status = "FAILED" if kind in _BAD else "PASSED" if kind in ("repaired", "faster") else ""
+    word = pad(kind, _WIDTH)
+    head = f"{paint(status, word) if status else word}  {first}"
+    return [head, *(" " * (_WIDTH + 2) + line for line in rest)]
 
 
 def state_lines(states: Sequence[NightlyState], width: int) -> list[str]:
@@ -65,7 +81,9 @@ def _sentence(group: Sequence[NightChange]) -> str:
         named = ", ".join(ops) if len(ops) <= _NAMED else counted(len(ops), "operators")
         return f"{named} on {where}: {change.message}; times are not compared"
     said = f"{what}{where}"
-    if change.seconds is not None:
+    if change.change == "still":
+        said = f"{change.status} {said}{f' since {change.since}' if change.since else ''}"
+    elif change.seconds is not None:
         said += f": {_times(group)}"
     elif change.status and change.former_status:
         said += f": {change.status}, was {change.former_status}"
@@ -73,7 +91,9 @@ def _sentence(group: Sequence[NightChange]) -> str:
         said += f": {change.status}"
     flags = sorted({flag for one in group for flag in one.flags})
     said += f" ({', '.join(flags)})" if flags else ""
-    return f"{said}: {change.message}" if change.message else said
+    reasons = list(dict.fromkeys(one.message for one in group if one.message))
+    more = f" (and {counted(len(reasons) - 1, 'reasons')} more)" if len(reasons) > 1 else ""
+    return f"{said}: {reasons[0]}{more}" if reasons else said
 
 
 def _times(group: Sequence[NightChange]) -> str:
@@ -102,7 +122,9 @@ def _last(state: NightlyState) -> str:
     if last is None:
         return "no night yet"
     code = last["exit_code"]
-    how = "cut off" if code is None else f"exit code {code}"
+    how = "interrupted" if code is None else f"exit code {code}"
+    if code == ExitCode.INTERRUPTED:
+        how = f"interrupted, {how}"
     return "; ".join(str(part) for part in (how, last["message"], last["log"]) if part)
 
 

@@ -2,74 +2,28 @@
 
 A case is held against the newest earlier night that decided it, its time against the newest that
 measured it: a host that was away last night is no reason to miss what it lost since. Times are
-compared only where timer, device, definition and library are the same; what changed is named.
+compared only where timer, device, definition and library are the same; what changed is named. So is
+what is wrong still, or in the first night, so that whatever fails a night is told by it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import chain, islice
 
 from orchestrator.events import NightChange
 from orchestrator.records import Record, Status
 from orchestrator.results.case_name import case_names
+from orchestrator.workflows.nightly_night import OK, Case, Job, Night, by_job
 
 LOOK_BACK = 7  # earlier nights that are read at most
 MINIMUM_CHANGE = 0.05  # of the former time; more where the repeats spread more
-OK = "OK"
 
 _GOOD = frozenset({Status.PASSED, Status.UNVERIFIED})
 _RANK = {Status.PASSED: 0, Status.UNVERIFIED: 1}  # all others are worse, none of them than another
-_KINDS = ("broken", "slower", "changed", "repaired", "faster", "new", "gone")
-
-Job = tuple[str, str]  # target, operator
-Case = tuple[str, str, str | None]  # target, operator, case_id
-
-
-@dataclass(frozen=True)
-class Night:
-    """What a night left: its records, and what became of its targets (unknown after a crash).
-
-    Of ``undecided`` operators it says too little: they were not run, or not to their end.
-    """
-
-    run: str
-    cases: Mapping[Case, Record]
-    targets: Mapping[str, str]
-    undecided: frozenset[Job]
-
-    @classmethod
-    def of(
-        cls, run: str, records: Iterable[Record], targets: Mapping[str, str], whole: bool
-    ) -> Night:
-        """``whole`` says that the night came to its own end: what was not run then has a reason."""
-        cases: dict[Case, Record] = {}
-        undecided: set[Job] = set()
-        for record in sorted(records, key=lambda record: record.attempt or 0):
-            target = record.target or ""
-            if record.status is Status.NOT_RUN and (not whole or targets.get(target) != OK):
-                undecided.add((target, record.op))
-            else:
-                cases[target, record.op, record.case_id] = record
-        return cls(run, cases, targets, frozenset(undecided))
-
-    @cached_property
-    def jobs(self) -> Mapping[Job, Mapping[Case, Record]]:
-        """The operators of which there is anything, target by target."""
-        return _by_job(self.cases)
-
-    def places(self) -> set[str]:
-        """The targets of which there is anything."""
-        return {target for target, _ in self.jobs}
-
-
-def _by_job(cases: Mapping[Case, Record]) -> dict[Job, dict[Case, Record]]:
-    found: dict[Job, dict[Case, Record]] = {}
-    for case, record in cases.items():
-        found.setdefault(case[:2], {})[case] = record
-    return found
+_WRONG = frozenset({Status.FAILED, Status.ERROR, Status.TIMEOUT, Status.NOT_RUN})  # for a night
+_KINDS = ("failed", "broken", "slower", "still", "changed", "repaired", "faster", "new", "gone")
 
 
 @dataclass
@@ -77,16 +31,20 @@ class _Before:
     """What earlier nights knew, the newest first."""
 
     decided: dict[Case, Record] = field(default_factory=dict)
+    since: dict[Case, str] = field(default_factory=dict)  # its first night as it was decided then
     timed: dict[Case, Record] = field(default_factory=dict)
     newest: dict[str, Night] = field(default_factory=dict)  # by target: the last that has results
 
 
 def compare(night: Night, earlier: Iterable[Night]) -> list[NightChange]:
-    """The changes of ``night``; ``earlier`` nights come newest first, and are read as needed."""
+    """The changes of ``night``; ``earlier`` nights come newest first, and are read as needed.
+
+    Every case and target that is wrong is in one of them.
+    """
     nights = iter(earlier)
     last = next(nights, None)
     if last is None:
-        return []
+        return _in_order(_wrong(night, None, [], case_names(night.cases.values())))
     before = _look_back(night, last, nights)
     names = case_names([*last.cases.values(), *night.cases.values()])
     changes = [
@@ -94,6 +52,10 @@ def compare(night: Night, earlier: Iterable[Night]) -> list[NightChange]:
         *_gone(night, before, names),
         *_cases(night, before, names),
     ]
+    return _in_order([*changes, *_wrong(night, before, changes, names)])
+
+
+def _in_order(changes: Iterable[NightChange]) -> list[NightChange]:
     return sorted(
         changes,
         key=lambda one: (_KINDS.index(one.change), one.op or "", one.case or "", one.target),
@@ -104,7 +66,9 @@ def _look_back(night: Night, last: Night, nights: Iterator[Night]) -> _Before:
     before = _Before()
     for former in chain([last], islice(nights, LOOK_BACK - 1)):
         for case, record in former.cases.items():
-            before.decided.setdefault(case, record)
+            if case not in before.decided:
+                before.decided[case] = record
+                before.since[case] = former.since.get(case, former.run)
             if record.status in _GOOD and record.headline is not None:
                 before.timed.setdefault(case, record)
         for target in former.places():
@@ -119,11 +83,19 @@ def _look_back(night: Night, last: Night, nights: Iterator[Night]) -> _Before:
 
 def _targets(night: Night, last: Night, before: _Before) -> Iterator[NightChange]:
     for target, status in night.targets.items():
+        before.since[target, "", None] = last.since.get((target, "", None), last.run)
         former = last.targets.get(target)
         if former is None and target in before.newest:
             former = OK
         if (status != OK and former in (OK, None)) or (status != OK and former != status):
-            yield NightChange("broken", target, status=status, former_status=former, since=last.run)
+            yield NightChange(
+                "broken",
+                target,
+                status=status,
+                former_status=former,
+                since=last.run,
+                message=night.why.get(target),
+            )
         elif status == OK and former is None:
             yield NightChange("new", target, status=status, since=last.run)
         elif status == OK and former != OK:
@@ -161,7 +133,7 @@ def _last_known(before: _Before) -> Iterator[tuple[Job, Mapping[Case, Record]]]:
 
 
 def _cases(night: Night, before: _Before, names: Mapping[str, str]) -> Iterator[NightChange]:
-    known = _by_job(before.decided)
+    known = by_job(before.decided)
     new: set[Job] = set()
     changed: set[tuple[Job, str]] = set()
     for case, record in night.cases.items():
@@ -194,6 +166,28 @@ def _cases(night: Night, before: _Before, names: Mapping[str, str]) -> Iterator[
                 yield NightChange("changed", target, op=op, since=timed.run, message=text)
         if not differing and (found := _time_change(case, record, timed, names)):
             yield found
+
+
+def _wrong(
+    night: Night, before: _Before | None, told: Iterable[NightChange], names: Mapping[str, str]
+) -> Iterator[NightChange]:
+    """What is wrong and not ``told`` yet: as it was before, or there is no night before."""
+    known = {(change.target, change.op or "", change.case_id, change.status) for change in told}
+    kind = "failed" if before is None else "still"
+    for target, status in night.targets.items():
+        if status != OK and (target, "", None, status) not in known:
+            since = before.since.get((target, "", None)) if before is not None else None
+            yield NightChange(
+                kind, target, status=status, since=since, message=night.why.get(target)
+            )
+    for case, record in night.cases.items():
+        if record.status not in _WRONG or record.excused:
+            continue
+        if (*case, record.status.value) not in known:
+            former = before.decided.get(case) if before is not None else None
+            same = before is not None and former is not None and former.status is record.status
+            since = before.since[case] if before is not None and same else None
+            yield _change(kind, case, record, None, since, names)
 
 
 def _stands_for_all(case: Case, record: Record) -> bool:

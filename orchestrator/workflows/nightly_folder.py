@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,7 +22,7 @@ from orchestrator.errors import ExitCode, MxfleetError, UsageError
 from orchestrator.execute.folder import RunFolder
 from orchestrator.records import Record, Status
 from orchestrator.results.store import read_records
-from orchestrator.workflows.nightly_changes import Night
+from orchestrator.workflows.nightly_night import Case, Night
 
 MARK = "nightly.json"
 LOGS_KEPT = 60
@@ -31,13 +31,20 @@ _LOG = re.compile(r"\d{8}-\d{6}(\.\d+)?\.log")
 
 @dataclass(frozen=True)
 class Mark:
-    """What a run's folder says of its night; without an exit code it was cut off, or goes on."""
+    """What a run's folder says of its night; without an exit code it was cut off, or goes on.
+
+    ``left_out`` are operators that were not run and why, ``since`` is the first night of what was
+    wrong before already, ``warnings`` what need not be said again while it stays.
+    """
 
     run: str
     log: str
     exit_code: int | None = None
     targets: dict[str, str] | None = None
     message: str | None = None
+    left_out: dict[str, str] = field(default_factory=dict)
+    since: dict[Case, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     def write(self, runs: Path) -> None:
         """Put it into the run's folder; raises ``NotKeptError``."""
@@ -48,6 +55,9 @@ class Mark:
                 "exit_code": self.exit_code,
                 "targets": self.targets,
                 "message": self.message,
+                "left_out": self.left_out,
+                "since": [[*case, run] for case, run in self.since.items()],
+                "warnings": self.warnings,
             },
         )
 
@@ -63,8 +73,14 @@ class Mark:
                 folder.name,
                 str(told["log"]),
                 None if code is None else int(code),
-                {str(name): str(status) for name, status in (told.get("targets") or {}).items()},
+                _words(told.get("targets")),
                 told.get("message"),
+                _words(told.get("left_out")),
+                {
+                    (str(target), str(op), case and str(case)): str(run)
+                    for target, op, case, run in told.get("since") or ()
+                },
+                tuple(str(text) for text in told.get("warnings") or ()),
             )
         except (UsageError, AttributeError, KeyError, TypeError, ValueError):
             return None
@@ -148,7 +164,13 @@ class NightFolder:
         """What a night's run left."""
         targets = mark.targets or {}
         whole = mark.exit_code is not None and mark.exit_code != ExitCode.INTERRUPTED
-        return Night.of(mark.run, self._records(mark.run), targets, whole)
+        records = self._records(mark.run)
+        return Night.of(mark.run, records, targets, whole, left_out=mark.left_out, since=mark.since)
+
+    def warned(self, run: str) -> tuple[str, ...]:
+        """What the last night before ``run`` that came to its end had said already."""
+        ended = (mark for mark in self.marks() if mark.run < run and mark.exit_code is not None)
+        return next((mark.warnings for mark in ended), ())
 
     def earlier(self, run: str) -> Iterator[Night]:
         """The nights but ``run`` that have results, the newest first."""
@@ -190,6 +212,10 @@ class NightFolder:
             where=str(error.filename or self.path),
             hint="check permissions and free space of the working folder",
         )
+
+
+def _words(told: dict[str, Any] | None) -> dict[str, str]:
+    return {str(name): str(text) for name, text in (told or {}).items()}
 
 
 def _by(holder: dict[str, Any]) -> str:

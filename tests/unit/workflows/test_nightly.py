@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +32,14 @@ options = parser.parse_args()
 told = json.loads(pathlib.Path("config", options.op + ".json").read_text())
 print("saying", options.op, flush=True)
 time.sleep(told.get("pause", 0))
+while "until" in told and not pathlib.Path(told["until"]).exists():
+    time.sleep(0.05)
 passed = told.get("passed", True)
 record = {"schema": "mxfleet-result/1", "record_id": uuid.uuid4().hex, "suite": "mcoplib",
           "op": options.op, "case_id": "0123456789abcdef",
           "status": "PASSED" if passed else "FAILED", "verification": {"passed": passed},
           "device": {"kind": "cpu", "name": "Any"}, "repeat_spread": 0.01,
+          "environment": {"device_expected": told.get("odd")},
           "timers": {"cpu": {"mean": told["seconds"], "median": told["seconds"]}}}
 with open(options.records, "a") as stream:
     print(json.dumps(record), file=stream)
@@ -130,7 +136,7 @@ def test_a_slowdown_and_a_failure_are_named(folder: Path) -> None:
 
 
 def test_never_two_at_once(folder: Path) -> None:
-    config(folder, "night_one", seconds=0.001, pause=3)
+    config(folder, "night_one", seconds=0.001, until=str(folder.parent / "go on"))
     first = start(folder, "nightly", "run")
     assert first.stdout is not None
     while "saying night_one" not in first.stdout.readline():
@@ -140,6 +146,7 @@ def test_never_two_at_once(folder: Path) -> None:
     assert f"(process {first.pid} on " in refused
     told = mxfleet(folder, "nightly", "status", "--output", "json")
     assert json.loads(told.splitlines()[-2])["running"]["pid"] == first.pid
+    (folder.parent / "go on").touch()
     out, err = first.communicate(timeout=60)
     assert first.returncode == 0, out + err
     assert len(logs(folder)) == 1 and len(list((folder / "runs").iterdir())) == 1
@@ -206,8 +213,81 @@ def test_a_killed_night_is_told_as_cut_off_and_gets_a_successor(folder: Path) ->
     process.communicate(timeout=60)
     time.sleep(1.1)  # the next one is of another second
     told = mxfleet(folder, "nightly", "status")
-    assert "last       cut off" in told
+    assert "last       interrupted;" in told
     config(folder, "night_one", seconds=0.002)
     config(folder, "night_two", seconds=0.001)
     again = mxfleet(folder, "nightly", "run", "--brief")
     assert "slower    night_one on here" in again
+
+
+def lines(said: str) -> list[str]:
+    """What a night said, without its times and the run's id."""
+    run = r"\d{8}-\d{6}-[0-9a-f]{6}"
+    return [
+        re.sub(r" in [0-9.]+ s", " in S", re.sub(run, "RUN", line)) for line in said.split("\n")
+    ]
+
+
+def test_a_brief_night_names_all_that_fails_it_each_thing_once(folder: Path) -> None:
+    odd = "the config is for C500, this device is Any"
+    inventory = json.loads((folder / "inventory.yaml").read_text())
+    there = inventory["hosts"]["here"]
+    lost = {"address": "127.0.0.1", "port": 1}
+    inventory["hosts"] = {"here1": there, "here2": there, "lost": lost}
+    inventory["defaults"]["retries"] = 1
+    (folder / "inventory.yaml").write_text(json.dumps(inventory))
+    config(folder, "night_two", seconds=0.001, passed=False, odd=odd)
+    first = lines(mxfleet(folder, "nightly", "run", "--brief", code=1))
+    (away,) = [line for line in first if "lost" in line]
+    assert away.startswith("failed    lost: UNREACHABLE: ")
+    assert "failed    night_two on here[1-2]: FAILED" in first
+    assert f"warning: {odd}: night_two on here[1-2]" in first
+    (end,) = [line for line in first if line.startswith("nightly run: ")]
+    none = "the first night, there is none to compare with"
+    assert end.endswith(f"1 target UNREACHABLE in S; {none}, exit code 1")
+
+    (folder / "benchmark" / "config" / "night_one.json").write_text("{")
+    second = lines(mxfleet(folder, "nightly", "run", "--brief", code=1))
+    assert not [line for line in second if odd in line]
+    assert "still     FAILED night_two on here[1-2] since RUN" in second
+    assert sum("lost" in line for line in second) == 1, second
+    (left,) = [line for line in second if "left out" in line]
+    assert left.startswith("broken    night_one on here[1-2]: NOT_RUN, was PASSED: left out:")
+    assert odd in logs(folder)[1] and "lost | UNREACHABLE" in logs(folder)[1]
+    assert "1 broken, 3 still failing, exit code 1" in " ".join(second)
+
+
+def test_an_interrupted_night_is_told_as_one(folder: Path) -> None:
+    config(folder, "night_one", seconds=0.001, pause=30)
+    process = start(folder, "nightly", "run")
+    assert process.stdout is not None
+    while "saying night_one" not in process.stdout.readline():
+        assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    assert "last       interrupted, exit code 130;" in mxfleet(folder, "nightly", "status")
+
+
+def test_a_terminal_has_the_live_view_and_the_log_everything(folder: Path) -> None:
+    code, screen = on_a_terminal(
+        [str(MXFLEET), "nightly", "run"], folder, TERM="xterm", MXFLEET_INVENTORY=""
+    )
+    assert code == 0, screen
+    assert "\x1b[J" in screen and "saying night_one" not in screen.rpartition("\x1b[J")[2]
+    assert "the first night, there is none to compare with" in screen
+    assert "saying night_one" in logs(folder)[0] and "\x1b" not in logs(folder)[0]
+
+
+def on_a_terminal(words: list[str], folder: Path, **environment: str) -> tuple[int, str]:
+    """Run a command on a terminal of its own; its exit code and what it wrote there."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(folder)
+        os.execve(words[0], words, {**os.environ, **environment})
+    heard = b""
+    with suppress(OSError):  # the other side of a terminal has gone
+        while piece := os.read(terminal, 65536):
+            heard += piece
+    os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status), heard.decode(errors="replace")

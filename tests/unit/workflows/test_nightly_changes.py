@@ -12,10 +12,12 @@ import pytest
 from orchestrator.events import NightChange
 from orchestrator.records import Record
 from orchestrator.show.nights import changes_lines
-from orchestrator.workflows.nightly_changes import Night, compare
+from orchestrator.workflows.nightly_changes import compare
+from orchestrator.workflows.nightly_night import Night
 
 _NUMBERS = itertools.count()
 OK = {"a": "OK"}
+KNOWN = {"reason": "a bug", "expires": "2099-01-01"}
 
 
 def rec(
@@ -114,7 +116,39 @@ STORIES = [
         [[rec()], [rec(None, "FAILED", timers={})]],
         ["broken a gelu c1 FAILED was PASSED"],
     ),
-    Story("still broken", [[rec(status="FAILED")], [rec(status="FAILED")]]),
+    Story(
+        "still broken",
+        [[rec(status="FAILED")], [rec(status="FAILED")]],
+        ["still a gelu c1 FAILED since n0"],
+    ),
+    Story(
+        "still broken, a night with nothing about it in between",
+        [[rec(), rec(op="silu", status="ERROR")], [rec()], [rec(), rec(op="silu", status="ERROR")]],
+        ["still a silu c1 ERROR since n0"],
+    ),
+    Story("broken in the first night", [[rec(), cut("ERROR", "silu")]], ["failed a silu - ERROR"]),
+    Story(
+        "a host that is away in the first night",
+        [[rec(), cut("NOT_RUN", target="b")]],
+        ["failed b - - UNREACHABLE"],
+        targets=[{"a": "OK", "b": "UNREACHABLE"}],
+    ),
+    Story(
+        "a host that stays away",
+        [[rec(), rec(target="b")], *[[rec(), cut("NOT_RUN", target="b")]] * 2],
+        ["still b - - UNREACHABLE since n1"],
+        targets=[{"a": "OK", "b": "OK"}, *[{"a": "OK", "b": "UNREACHABLE"}] * 2],
+    ),
+    Story(
+        "it died, now one of its cases fails",
+        [[cut("ERROR")], [rec(), rec(case="c2", status="FAILED")]],
+        ["still a gelu c2 FAILED", "repaired a gelu - was ERROR"],
+    ),
+    Story("UNAVAILABLE counts for nothing", [[cut("UNAVAILABLE")], [cut("UNAVAILABLE")]]),
+    Story(
+        "a known failure counts for nothing",
+        [[rec(status="FAILED", known_failure=KNOWN)], [rec(status="FAILED", known_failure=KNOWN)]],
+    ),
     Story(
         "broken in another way",
         [[rec(status="FAILED")], [rec(status="ERROR")]],
@@ -135,7 +169,11 @@ STORIES = [
         [[rec(), rec(case="c2")], [cut("ERROR")]],
         ["broken a gelu - ERROR was PASSED"],
     ),
-    Story("died again in the same way", [[rec()], [cut("ERROR")], [cut("ERROR")]]),
+    Story(
+        "died again in the same way",
+        [[rec()], [cut("ERROR")], [cut("ERROR")]],
+        ["still a gelu - ERROR since n1"],
+    ),
     Story(
         "died in the middle",
         [[rec(), rec(case="c2")], [rec(), cut("TIMEOUT")]],
@@ -210,6 +248,7 @@ def told(change: NightChange) -> str:
     if change.seconds is not None:
         return " ".join([*words, f"{change.former_seconds}->{change.seconds}"])
     words += [change.status] if change.status else []
+    words += ["since", change.since] if change.change == "still" and change.since else []
     words += (
         [f"was {change.former_status}"]
         if change.former_status and (change.change != "gone" or change.op is None)
@@ -257,3 +296,51 @@ def test_one_changed_harness_is_one_line_for_all_operators() -> None:
     now = Night.of("n2", [rec(op=op, definition="d2") for op in ops], OK, True)
     (line,) = changes_lines(compare(now, [then]), 100)
     assert line == "changed   30 operators on a: definition d1 -> d2; times are not compared"
+
+
+def test_an_operator_whose_files_are_wrong_is_broken_and_stays_so() -> None:
+    def night(run: str, *ops: str, **left_out: str) -> Night:
+        return Night.of(run, [rec(op=op, run=run) for op in ops], OK, True, left_out=left_out)
+
+    then = night("n1", "gelu", "silu")
+    now = night("n2", "gelu", silu="config/silu.json:3: broken JSON")
+    (change,) = compare(now, [then])
+    assert changes_lines([change], 100) == [
+        "broken    silu on a: NOT_RUN, was PASSED: left out: config/silu.json:3: broken JSON"
+    ]
+    again = night("n3", "gelu", silu="config/silu.json:3: broken JSON")
+    (change,) = compare(again, [now, then])
+    (line,) = changes_lines([change], 100)
+    assert line.startswith("still     NOT_RUN silu on a since n2: left out: config/silu.json:3:")
+    repaired = compare(night("n4", "gelu", "silu"), [again, now, then])
+    assert [told(change) for change in repaired] == ["repaired a silu - was NOT_RUN"]
+
+
+def test_since_reaches_further_back_than_what_is_read() -> None:
+    failing = [rec(status="FAILED")]
+    case = ("a", "gelu", "c1")
+    earlier = [
+        Night.of(f"n{number}", failing, OK, True, since={case: "n1"})
+        for number in range(20, 10, -1)
+    ]
+    (change,) = compare(Night.of("n21", failing, OK, True), earlier)
+    assert (change.change, change.since) == ("still", "n1")
+
+
+@pytest.mark.parametrize("kind", ["still", "failed"])
+def test_what_stays_wrong_is_bounded_and_counted(kind: str) -> None:
+    changes = [
+        *(NightChange(kind, "a", op=f"op{number:02}", status="ERROR") for number in range(23)),
+        NightChange("gone", "b", former_status="OK"),
+    ]
+    lines = changes_lines(changes, 80)
+    assert len(lines) == 22 and lines[-1] == "gone      b"
+    assert lines[20] == f"{kind:8}  and 3 more, see the log's table"
+
+
+def test_reasons_that_differ_are_counted() -> None:
+    changes = [
+        NightChange("broken", f"h{number}", status="UNUSABLE", message=f"disk {number % 2}")
+        for number in (1, 2, 3)
+    ]
+    assert changes_lines(changes, 80) == ["broken    h[1-3]: UNUSABLE: disk 1 (and 1 reason more)"]
