@@ -62,12 +62,16 @@ class Pushed(Event):
 
 @dataclass(frozen=True)
 class Planned(Event):
-    """A job that a real run would do; ``command`` is what a person would type in the target."""
+    """A job that a real run would do; ``command`` is what a person would type in the target.
+
+    With ``here`` it is to be pasted into a shell on this machine.
+    """
 
     kind: ClassVar[str] = "planned"
     target: str
     op: str
     command: str
+    here: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,19 @@ class OutputLine(Event):
     op: str
     stream: str  # "stdout" or "stderr"
     text: str
+
+
+@dataclass(frozen=True)
+class LogHead(Event):
+    """What follows is a job's log; ``status`` is how the attempt ended, None: that is not known."""
+
+    kind: ClassVar[str] = "log"
+    target: str
+    op: str
+    attempt: int
+    path: str
+    status: str | None = None
+    message: str | None = None
 
 
 @dataclass(frozen=True)
@@ -273,7 +290,7 @@ class RunLine(Event):
 
     ``state`` is ``running`` while a command is at work on its folder, ``ended`` when its summary
     is there, else ``unfinished``. ``exit_code`` and ``counts`` (jobs' rows by status) are those of
-    the run's summary.
+    the run's summary; ``started`` is seconds since the epoch, None where the id does not say.
     """
 
     kind: ClassVar[str] = "run"
@@ -286,6 +303,8 @@ class RunLine(Event):
     counts: dict[str, int] = field(default_factory=dict)
     seconds: float | None = None
     message: str | None = None
+    command: str | None = None
+    started: float | None = None
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def still_going_on(folder: RunFolder) -> UsageError:
     return UsageError(
         "another mxfleet is at work on this run",
         where=str(folder.path),
-        hint="see what it does: mxfleet attach; or end it: mxfleet kill",
+        hint=f"see what it does: mxfleet attach {folder.run}; or end it: mxfleet kill {folder.run}",
     )
 
 
@@ -105,7 +105,9 @@ class RunFolder:
         """The folder of an existing run, None: the latest one."""
         names = sorted(p.name for p in runs.iterdir() if p.is_dir()) if runs.is_dir() else []
         if not names:
-            raise UsageError("there is no run yet", where=str(runs), hint="start one: mxfleet run")
+            raise UsageError(
+                "there is no run yet", where=str(runs), hint="start one: mxfleet run --op A"
+            )
         if run is None:
             return cls(runs / names[-1])
         if not run:

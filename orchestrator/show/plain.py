@@ -18,6 +18,7 @@ from orchestrator.events import (
     HostLine,
     JobEnded,
     JobStarted,
+    LogHead,
     MatrixLine,
     Merged,
     NightChange,
@@ -49,6 +50,7 @@ _RESET = "\x1b[0m"
 _PREFIX = "\x1b[36m"
 _GREEN, _YELLOW, _RED = "\x1b[32m", "\x1b[33m", "\x1b[31m"
 _STATUS = {"PASSED": _GREEN, "OK": _GREEN, "FAILED": _RED, "ERROR": _RED, "UNREACHABLE": _RED}
+_PASTED = {"logs", "repro"}  # commands whose standard output is taken as it is
 PIPED_WIDTH = 80  # of tables where no terminal says how wide it is, and at least
 
 
@@ -67,6 +69,7 @@ class PlainRenderer:
         self._errors = LineStream(sys.stderr if errors is None else errors)
         self._color = color
         self._width = width
+        self._whole = width if stream.isatty() else None  # what scripts cut apart is never cut
         self._lock = threading.Lock()
         self._longest = 0  # of the names in front of lines
         self._begun = False  # whether a line is out on ``stream``
@@ -95,6 +98,7 @@ class PlainRenderer:
             MatrixLine.kind: self._matrix.append,
             Outlier.kind: self._outliers.append,
             RunLine.kind: self._runs.append,
+            LogHead.kind: self._log_head,
             Check.kind: self._checks.append,
             NightChange.kind: self._changes.append,
             NightlyState.kind: self._nights.append,
@@ -148,7 +152,19 @@ class PlainRenderer:
             self._line(event.target, safe(text))
 
     def _planned(self, event: Planned) -> None:
-        self._line(event.target, safe(event.command))
+        if event.here:
+            self._out.write(safe(f"# {event.target} {event.op}"), safe(event.command))
+        else:
+            self._line(event.target, safe(event.command))
+
+    def _log_head(self, event: LogHead) -> None:
+        attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
+        message = f": {brief(event.message)}" if event.message else ""
+        end = f", {event.status}{message}" if event.status else ""
+        self._out.write(
+            *([""] if self._begun else []), safe(f"== {event.op} on {event.target}{attempt}{end}")
+        )
+        self._begun = True
 
     def _job_started(self, event: JobStarted) -> None:
         attempt = f" (attempt {event.attempt})" if event.attempt > 1 else ""
@@ -169,7 +185,7 @@ class PlainRenderer:
         matrix = matrix_lines(self._matrix, self._outliers, self._width, self._paint_status)
         blocks = [
             hosts_table(self._hosts, self._width, self._paint_status),
-            runs_table(self._runs, self._width, self._paint_status),
+            runs_table(self._runs, self._whole, self._paint_status),
             doctor_lines(self._checks, self._width, self._paint_status),
             state_lines(self._nights, self._width),
             self._table(in_matrix=bool(matrix)),
@@ -179,6 +195,9 @@ class PlainRenderer:
             log_lines(self._jobs, event),
             [summary_line(event)],
         ]
+        if event.command in _PASTED:
+            self._aside(None, summary_line(event))
+            return
         lines = [line for block in blocks if block for line in ("", *block)]
         self._out.write(*(lines if self._begun else lines[1:]))
 

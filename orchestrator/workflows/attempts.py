@@ -148,9 +148,13 @@ class Attempts:
             begun = False
             former = self._collector.note(attempt, checkout, former)
             job = next_attempt(job)
-            why = "its link was lost" if lost else "it hung" if hangs else "it had not ended well"
+            why = "its link was lost" if lost else "it hung" if hangs else "it was interrupted"
             self._sink(
-                Note(f"{job.op}: {why}, attempt {job.attempt}", target=target.name, level="warning")
+                Note(
+                    f"{job.op}: {why}, trying again (attempt {job.attempt})",
+                    target=target.name,
+                    level="warning",
+                )
             )
 
     def _one(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Sequence
 
 from orchestrator.errors import ExitCode, UnusableError, UsageError
@@ -11,8 +12,10 @@ from orchestrator.events import Planned, Summary
 from orchestrator.execute.folder import RunFolder
 from orchestrator.plan.by_hand import reproduce, sit_in
 from orchestrator.plan.jobs import PlannedJob
+from orchestrator.workflows.activity import Activity
 from orchestrator.workflows.context import Context
-from orchestrator.workflows.fleet import endpoint_of
+from orchestrator.workflows.fleet import Fleet, endpoint_of
+from orchestrator.workflows.prepare import prepare
 
 
 def repro(context: Context, run: str | None, ops: Sequence[str]) -> ExitCode:
@@ -34,13 +37,21 @@ def repro(context: Context, run: str | None, ops: Sequence[str]) -> ExitCode:
         )
     for job in jobs:
         line = reproduce(job, endpoint_of(job.target.host))
-        context.sink(Planned(job.target.name, job.op, line))
+        context.sink(Planned(job.target.name, job.op, line, here=True))
     context.sink(Summary(command="repro", exit_code=0, run=folder.run))
     return ExitCode.OK
 
 
 def shell(context: Context) -> ExitCode:
-    """Give the terminal to a shell on the context's only target; does not return when it can."""
+    """Give the terminal to a shell on the context's only target; does not return when it can.
+
+    The tree is pushed where it is not there yet. Raises ``UsageError`` without a terminal.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            "a shell needs a terminal, standard input or output is none",
+            hint="for one command line to paste or run see mxfleet repro",
+        )
     if len(context.targets) != 1:
         names = ", ".join(target.name for target in context.targets[:5])
         raise UsageError(
@@ -48,9 +59,15 @@ def shell(context: Context) -> ExitCode:
             hint="name one, host or host:container",
         )
     (target,) = context.targets
-    words = sit_in(target, endpoint_of(target.host), context.tree().name)
+    tree = context.tree()
+    words = sit_in(target, endpoint_of(target.host), tree.name)
     if shutil.which(words[0]) is None:
         raise UnusableError(
             f"there is no {words[0]} on this machine", where=target.name, hint="install it"
         )
+    if not target.established:
+        with Activity(context.sink) as sink, Fleet() as fleet:
+            with sink.doing("connecting", target.name):
+                session = fleet.session(target)
+            prepare(session, target, tree, (), sink)
     os.execvp(words[0], words)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from orchestrator.errors import ExitCode, TargetError, UnusableError, UsageError
-from orchestrator.events import Event, Note, Sink, Summary, event_of
+from orchestrator.events import Event, Note, RunLine, Sink, Summary, event_of
 from orchestrator.execute.folder import RunFolder, still_going_on
 from orchestrator.inventory.model import Target
 from orchestrator.plan.jobs import new_run_id
@@ -185,7 +185,8 @@ def attach(context: Context, run: str | None) -> ExitCode:
         raise UnusableError(
             "the run's process went away before the run's end",
             where=str(folder.path),
-            hint=f"go on with it: mxfleet attach {folder.run}; or end its jobs: mxfleet kill",
+            hint=f"go on with it: mxfleet attach {folder.run}; "
+            f"or end its jobs: mxfleet kill {folder.run}",
         )
     return ExitCode(code_of)
 
@@ -204,16 +205,24 @@ def kill(context: Context, run: str | None) -> ExitCode:
     pid = folder.holder()
     if pid is not None:
         _interrupt(folder, pid)
-        text = "ended, what was measured is merged"
-        context.sink(Summary(command="kill", exit_code=0, run=folder.run, message=text))
-        return ExitCode.OK
+        text = f"run {folder.run} is ended, what was measured is merged"
+        return _told(context, folder, line_of(folder), text)
     if folder.is_held():
         raise UnusableError(
             "the run's process is not known here",
             where=str(folder.path),
             hint="end it where it was started",
         )
+    line = line_of(folder)
+    if line.exit_code is not None and "NOT_RUN" not in line.counts:
+        text = f"run {folder.run} has already ended (exit code {line.exit_code})"
+        return _told(context, folder, line, text)
     return _end_jobs(context, folder)
+
+
+def _told(context: Context, folder: RunFolder, line: RunLine, text: str) -> ExitCode:
+    context.sink(Summary("kill", exit_code=0, counts=line.counts, run=folder.run, message=text))
+    return ExitCode.OK
 
 
 def _interrupt(folder: RunFolder, pid: int) -> None:
@@ -236,7 +245,7 @@ def _interrupt(folder: RunFolder, pid: int) -> None:
             raise UnusableError(
                 f"the run did not end within {_END_SECONDS:.0f} s (process {pid})",
                 where=str(folder.path),
-                hint="kill -9 it, then `mxfleet kill` ends its jobs on their hosts",
+                hint=f"kill -9 it, then `mxfleet kill {folder.run}` ends its jobs on their hosts",
             )
         time.sleep(_POLL)
 
@@ -277,7 +286,7 @@ def _end_jobs(context: Context, folder: RunFolder) -> ExitCode:
             counts=counts,
             targets=failures.statuses(targets),
             run=folder.run,
-            message="what was measured comes with `mxfleet pull`",
+            message=f"run {folder.run}; what was measured comes with `mxfleet pull {folder.run}`",
         )
     )
     return code

@@ -155,7 +155,8 @@ def _software(facts: Mapping[str, Any]) -> Iterator[Told]:
     if libraries:
         yield "libraries", "OK", ", ".join(libraries), None
     else:
-        hint = "operators of mcoplib, vllm and sgl_kernel are UNAVAILABLE there; see `library`"
+        hint = "operators of mcoplib, vllm and sgl_kernel are UNAVAILABLE there; "
+        hint += "set `library` in inventory.yaml"
         yield "libraries", "WARNING", "no operator library is installed", hint
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from orchestrator.errors import ExitCode, UsageError
-from orchestrator.events import OutputLine, Sink, Summary
-from orchestrator.execute.folder import RunFolder
+from orchestrator.events import LogHead, Note, OutputLine, Sink, Summary
+from orchestrator.execute.folder import RunFolder, safe_name
 from orchestrator.execute.lines import LineSplitter
 
 _CHUNK = 1 << 20
@@ -16,12 +18,18 @@ _POLL = 0.2  # seconds between looks at a log that may grow
 
 
 class _Log:
-    """One attempt's log, read as far as it goes."""
+    """One attempt's log, read as far as it goes; ``ended`` is what the diary says of its end."""
 
-    def __init__(self, path: Path, target: str, op: str) -> None:
+    def __init__(
+        self, path: Path, target: str, op: str, attempt: int, ended: Mapping[str, Any]
+    ) -> None:
         self._path = path
         self._target = target
         self._op = op
+        self._head = LogHead(
+            target, op, attempt, str(path), ended.get("status"), ended.get("message")
+        )
+        self._headed = False
         self._offset = 0
         self._lines = LineSplitter()
 
@@ -44,6 +52,9 @@ class _Log:
 
     def _emit(self, lines: Iterator[str], sink: Sink) -> None:
         for text in lines:
+            if not self._headed:
+                self._headed = True
+                sink(self._head)
             sink(OutputLine(self._target, self._op, "stdout", text))
 
 
@@ -62,18 +73,42 @@ def logs(
     """
     wanted = _wanted(folder, ops, targets)
     known: dict[Path, _Log] = {}
+    ended = _ends(folder)
+    if follow and folder.is_held():
+        text = f"following run {folder.run} until it ends, or Ctrl-C"
+        sink(Note(f"{text}; {len(ended)} of {len(folder.planned())} jobs have ended"))
     while True:
         # Asked first: what is printed before the end is there when it is over.
         final = not (follow and folder.is_held())
         for target, op in wanted:
             for path in folder.logs(target, op):
-                known.setdefault(path, _Log(path, target, op)).tell(sink, final=final)
+                if path not in known:
+                    number = path.stem.removeprefix(f"{safe_name(op)}.")
+                    attempt = int(number) if number.isdecimal() else 1
+                    end = ended.get((path.parent.name, path.name), {})
+                    known[path] = _Log(path, target, op, attempt, end)
+                known[path].tell(sink, final=final)
         if final:
             break
         time.sleep(_POLL)
     message = None if known else "none of the jobs has printed anything"
     sink(Summary(command="logs", exit_code=0, run=folder.run, message=message))
     return ExitCode.OK
+
+
+def _ends(folder: RunFolder) -> dict[tuple[str, str], dict[str, Any]]:
+    """What the diary says of the ends of attempts, by the folder and the name of their logs."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    path = folder.path / "events.jsonl"
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        try:
+            event = json.loads(line)
+            if event["event"] == "job_ended" and event["log"]:
+                log = Path(event["log"])  # the run's folder may have been moved since
+                found[log.parent.name, log.name] = event
+        except (ValueError, KeyError, TypeError):
+            continue  # cut off by a crash
+    return found
 
 
 def _wanted(

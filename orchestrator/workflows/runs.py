@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +36,10 @@ def line_of(folder: RunFolder) -> RunLine:
     """What a run's folder says of it; what cannot be read is told, never raised."""
     held = folder.is_held()
     state = "running" if held else "unfinished"
-    known: dict[str, Any] = {}
+    known: dict[str, Any] = {"started": _started(folder.run)}
     try:
         jobs = folder.planned()
+        known["command"] = str(folder.read_json("plan.json").get("command", "run"))
         known["ops"] = tuple(dict.fromkeys(job["op"] for job in jobs))
         known["targets"] = tuple(dict.fromkeys(job["target"] for job in jobs))
     except UsageError as error:
@@ -46,6 +49,13 @@ def line_of(folder: RunFolder) -> RunLine:
         state = "ended"
         known |= summary
     return RunLine(run=folder.run, state=state, folder=str(folder.path), **known)
+
+
+def _started(run: str) -> float | None:
+    """When a run began, as its id says."""
+    with suppress(ValueError, OverflowError):
+        return time.mktime(time.strptime(run[:15], "%Y%m%d-%H%M%S"))
+    return None
 
 
 def _summary(folder: RunFolder) -> dict[str, Any] | None:

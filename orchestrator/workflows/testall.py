@@ -90,17 +90,24 @@ def _failed_here(
     known = {target.name for target in context.inventory.targets}
     here = set(context.suite.operators())
     found = set()
+    lost: dict[str, list[str]] = {}  # operators by target
+    removed: dict[str, None] = {}
     for target, op in sorted(_failed(folder)):
         if ops is not None and op not in ops:
             continue
         if target not in known:
-            context.sink(
-                Note(f"{op} failed on it, but it is no longer there", target, level="warning")
-            )
+            lost.setdefault(target, []).append(op)
         elif op not in here:
-            context.sink(Note(f"{op} failed, but there is no such operator any more", target))
+            removed[op] = None
         elif target in chosen:
             found.add((target, op))
+    for target, some in lost.items():
+        what = some[0] if len(some) == 1 else f"{len(some)} operators"
+        text = f"{what} failed on it, but it is no longer there"
+        context.sink(Note(text, target, level="warning"))
+    if removed:
+        text = f"failed, but no longer there: {', '.join(removed)}"
+        context.sink(Note(text, level="warning"))
     return found
 
 
@@ -152,9 +159,10 @@ def resume(context: Context, run: str | None, *, policy: Policy | None = None) -
         matrix=testing,
     )
     left = len(jobs) - len(settled)
-    text = f"{len(settled)} of {len(jobs)} jobs are done, {len(begun)} more were started"
+    text = f"{len(settled)} of {len(jobs)} jobs are done"
+    text += f", {len(begun)} had been started, {left - len(begun)} not yet"
     if not left:
-        text = f"all {len(jobs)} jobs are done, nothing is left to do"
+        text = f"all {len(jobs)} jobs are done, nothing left to do"
     context.sink(Note(f"resuming {folder.run}: {text}"))
     groups = saved.get("groups") or {}
     used = ({job.target.name for job in jobs} | groups.keys()) - gone.keys()

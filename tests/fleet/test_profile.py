@@ -88,7 +88,7 @@ def test_strace_of_a_job(bench: Bench, strace: str) -> None:
     kept = [json.loads(line) for path in stored for line in path.read_text().splitlines()]
     assert [record["profiler"] for record in kept] == ["strace -f -o '{job}/trace'"] * 2
 
-    (line,) = bench.mxfleet("repro", "--hosts", "loop1").said("loop1")
+    _, line = bench.mxfleet("repro", "--hosts", "loop1").stdout.splitlines()
     pasted = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
     assert {row.split()[-1] for row in pasted.stdout.splitlines()} >= {"trace", "records.jsonl"}
 

@@ -23,6 +23,7 @@ from orchestrator.events import (
     Merged,
     Note,
     OutputLine,
+    Planned,
     Pushed,
     Row,
     Summary,
@@ -298,6 +299,17 @@ def test_logs_of_what_went_wrong_come_first(jobs: list[Event], logs: str) -> Non
     more = "and 1 log more of what did not pass"
     assert (more in out) == (len(found) == 12)
     assert "folder of the run: /r" in out
+
+
+def test_a_line_to_paste_stands_alone() -> None:
+    events: list[Event] = [
+        Planned("loop1", "gelu", "ssh loop1 'x'", here=True),
+        Planned("loop2", "gelu", "ssh loop2 'x'", here=True),
+        Summary("repro", 0, run="r1"),
+    ]
+    out, errors = plain(events)
+    assert out == "# loop1 gelu\nssh loop1 'x'\n# loop2 gelu\nssh loop2 'x'\n"
+    assert errors == "repro: done\n"
 
 
 FEW = ("send env/a.sh", "send benchmark/x.py")

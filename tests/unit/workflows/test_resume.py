@@ -247,6 +247,6 @@ def test_of_what_failed_only_what_is_there_and_chosen(folder: RunFolder) -> None
     notes = [(e.target, e.message) for e in known.sink if isinstance(e, Note)]  # type: ignore[attr-defined]
     assert notes == [
         ("gone", "gelu failed on it, but it is no longer there"),
-        ("here", "removed failed, but there is no such operator any more"),
+        (None, "failed, but no longer there: removed"),
     ]
     assert _failed_here(known, folder, ["other"]) == set()

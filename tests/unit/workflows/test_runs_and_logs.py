@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,13 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import UsageError
-from orchestrator.events import Event, OutputLine, RunLine, Summary
+from orchestrator.events import Event, JobEnded, Note, OutputLine, RunLine, Summary
 from orchestrator.execute.folder import RunFolder
+from orchestrator.inventory.model import Inventory
+from orchestrator.show.plain import PlainRenderer
 from orchestrator.show.runs import runs_table
+from orchestrator.workflows.context import Context
+from orchestrator.workflows.detached import kill
 from orchestrator.workflows.logs import logs
 from orchestrator.workflows.runs import runs
 
@@ -161,6 +167,47 @@ def test_the_table_of_runs_stays_within_its_width() -> None:
     assert runs_table([], 80) == []
 
 
+@pytest.mark.parametrize(
+    ("width", "titles"),
+    [
+        (None, "run command started state exit took jobs of rows"),
+        (200, "run command started state exit took jobs of rows"),
+        (105, "run command state exit took jobs of rows"),
+        (80, "run state exit jobs of rows"),
+    ],
+)
+def test_a_wide_table_of_runs_says_more(width: int | None, titles: str) -> None:
+    line = RunLine(
+        run="20260101-000000-aaaaaa",
+        state="ended",
+        folder="/r",
+        ops=("a_long_name_of_an_operator",),
+        targets=("h1", "h2"),
+        exit_code=1,
+        counts={"UNAVAILABLE": 2, "FAILED": 1, "PASSED": 3},
+        seconds=61.5,
+        command="testall",
+        started=time.mktime((2026, 1, 1, 0, 0, 5, 0, 0, -1)),
+    )
+    head, _, row = runs_table([line], width)
+    assert head.split() == titles.split()
+    assert width is None or len(row) <= width
+    if "started" in titles:
+        assert "testall  2026-01-01 00:00  ended" in row
+        assert row.endswith(
+            "a_long_name_of_an_operator on 2 targets  3 PASSED, 1 FAILED, 2 UNAVAILABLE"
+        )
+
+
+def test_runs_in_a_pipe_are_not_cut(make: Make, tmp_path: Path) -> None:
+    ops = [{"target": "t" * 40, "op": "o" * 90}, {"target": "t" * 40, "op": "p" * 90}]
+    make("20260101-000005-aaaaaa", jobs=ops, summary=ENDED)
+    out = io.StringIO()
+    runs(tmp_path, PlainRenderer(out, color=False, width=80), None)
+    assert f"{'o' * 90}, {'p' * 90} on {'t' * 40}  2 PASSED, 1 FAILED\n" in out.getvalue()
+    assert "  run      2026-01-01 00:00  " in out.getvalue()
+
+
 def write(folder: RunFolder, target: str, op: str, data: bytes, attempt: int = 1) -> Path:
     path = folder.log(target, op, attempt)
     path.write_bytes(data)
@@ -187,6 +234,26 @@ def test_logs_come_job_by_job_attempts_in_their_order(make: Make, heard: Heard) 
         ("b:box", "gelu", "last line without end"),
     ]
     assert heard.summary().run == "r"
+
+
+def test_each_log_says_whose_it_is_and_how_that_ended(make: Make) -> None:
+    folder = make("r")
+    for attempt in (1, 2):
+        path = write(folder, "a", "gelu", f"try {attempt}\n".encode(), attempt)
+    write(folder, "b:box", "gelu", b"there\n")
+    write(folder, "a", "rms_norm", b"")
+    elsewhere = f"/moved/logs/{path.parent.name}/{path.name}"
+    folder.event(JobEnded("a", "gelu", "j", "ERROR", 1, 3.0, message="boom", log=elsewhere))
+    out, errors = io.StringIO(), io.StringIO()
+    render = PlainRenderer(out, color=False, width=80, errors=errors)
+    assert logs(folder, render, ops=[], targets=None, follow=False) == 0
+    assert out.getvalue() == (
+        "== gelu on a\na | try 1\n\n"
+        "== gelu on a, attempt 2, ERROR: boom\na | try 2\n\n"
+        "== gelu on b:box\nb:box | there\n"
+    )
+    # Who takes the logs from standard output gets nothing else.
+    assert errors.getvalue() == "logs: done\n"
 
 
 def test_bytes_of_any_kind_and_lines_of_any_length(make: Make, heard: Heard) -> None:
@@ -263,10 +330,22 @@ def test_following_tells_what_comes_until_the_run_has_ended(make: Make, heard: H
 
     assert logs(folder, sink, ops=[], targets=None, follow=True) == 0
     thread.join()
+    (said,) = [event.message for event in heard.events if isinstance(event, Note)]
+    assert said == "following run r until it ends, or Ctrl-C; 0 of 3 jobs have ended"
     # Jobs side by side come as they print; each one's lines are in their order.
     assert [text for target, _, text in heard.lines() if target == "a"] == ["one", "two"]
     others = [text for target, _, text in heard.lines() if target == "b:box"]
     assert others == ["elsewhere", "unfinished"]
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_to_kill_what_has_ended_changes_nothing(make: Make, heard: Heard, code: int) -> None:
+    folder = make("r", summary={**ENDED, "exit_code": code})
+    inventory = Inventory(folder.path.parent / "inventory.yaml", {}, (), {})
+    (folder.path.parent / "runs").symlink_to(folder.path.parent)
+    assert kill(Context(inventory, (), heard), "r") == 0
+    assert heard.summary().message == f"run r has already ended (exit code {code})"
+    assert heard.summary().counts == ENDED["counts"]
 
 
 def test_a_folder_is_held_only_while_it_is(make: Make) -> None:
