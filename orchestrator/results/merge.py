@@ -158,7 +158,7 @@ def _merge_model(content: _Model, total: MergeReport, mode: Mode, report: Report
 
 
 def _runs(records: Sequence[Record]) -> list[list[Record]]:
-    """Records run by run, oldest first; of each job only the last attempt counts."""
+    """Records run by run, oldest first; of each job its attempts taken together."""
     runs: dict[str, list[Record]] = {}
     for record in records:
         runs.setdefault(record.run or "", []).append(record)
@@ -167,11 +167,21 @@ def _runs(records: Sequence[Record]) -> list[list[Record]]:
 
 
 def _last_attempts(run: Sequence[Record]) -> list[Record]:
-    last: dict[tuple[str, str], int] = {}
+    """What each job's last attempt left, and of earlier ones the cases that it did not decide."""
+    last: dict[tuple[str, ...], int] = {}
     for record in run:
-        job = (place(record), record.op)
-        last[job] = max(last.get(job, 0), record.attempt or 0)
-    return [record for record in run if (record.attempt or 0) == last[place(record), record.op]]
+        for key in _decides(record):
+            last[key] = max(last.get(key, 0), record.attempt or 0)
+    return [
+        record
+        for record in run
+        if any((record.attempt or 0) == last[key] for key in _decides(record))
+    ]
+
+
+def _decides(record: Record) -> list[tuple[str, ...]]:
+    job = (place(record), record.op)
+    return [job, (*job, record.case_id)] if record.case_id is not None else [job]
 
 
 def _case(record: Record) -> tuple[str, ...]:

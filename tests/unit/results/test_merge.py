@@ -441,6 +441,37 @@ def test_what_does_not_withhold_a_row(
         assert [str(one) for one in report.withheld] == withheld
 
 
+@pytest.mark.parametrize(
+    ("attempts", "merged", "withheld"),
+    [
+        # number of the attempt, case, status
+        ([(1, 1, "PASSED"), (2, 2, "PASSED")], [1, 2], False),
+        ([(1, 1, "PASSED"), (2, None, "NOT_RUN")], [1], False),
+        ([(1, 1, "FAILED"), (2, 1, "PASSED")], [1], False),
+        ([(1, 1, "PASSED"), (2, 1, "FAILED")], [], True),
+        ([(1, 1, "FAILED"), (2, 2, "PASSED")], [2], True),
+        ([(1, 1, "PASSED"), (1, None, "ERROR"), (2, 1, "PASSED")], [1], False),
+    ],
+)
+def test_attempts_of_a_job_are_taken_together(
+    make_record: MakeRecord,
+    tmp_path: Path,
+    attempts: list[tuple[int, int | None, str]],
+    merged: list[int],
+    withheld: bool,
+) -> None:
+    """A case that the last attempt did not come to is not lost."""
+    records = []
+    for attempt, case, status in attempts:
+        record = sweep_record(make_record, case or 0, status=status, attempt=attempt)
+        if case is None:
+            record = record.model_copy(update={"case_id": None, "device": None, "summaries": {}})
+        records.append(record)
+    [report] = merge(records, tmp_path)
+    assert [row["case_id"] for row in rows(tmp_path)] == [f"{case:016x}" for case in merged]
+    assert bool(report.withheld) is withheld
+
+
 def sweep_record(make_record: MakeRecord, rows: int, **changes: Any) -> Record:
     """A case of a sweep over ``rows``; one that failed has no labels, as from the harness."""
     passed = changes.get("status", "PASSED") == "PASSED"
