@@ -38,7 +38,10 @@ def shell(
     target: Annotated[str, typer.Argument(metavar="HOST[:CONTAINER]", help="Where to sit.")],
     inventory: InventoryOption = None,
 ) -> int:
-    """Open a terminal on a target: in its container, env sourced, in the pushed tree."""
+    """Open a terminal on a target: in its container, env sourced, in the tree.
+
+    ``python`` there is the one of the jobs. A tree that is not there yet is pushed.
+    """
     from orchestrator.workflows.by_hand import shell as shell_workflow
 
     return shell_workflow(make_context(inventory, [target], Output.text))

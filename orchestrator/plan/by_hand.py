@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import ExitCode, UsageError
 from orchestrator.inventory.model import Target
 from orchestrator.plan.jobs import PlannedJob, command_words, environment_steps
 from orchestrator.suites import mcoplib
@@ -41,7 +41,8 @@ def reproduce(job: PlannedJob, endpoint: Endpoint) -> str:
 def sit_in(target: Target, endpoint: Endpoint, tree: str) -> list[str]:
     """The command that gives a terminal on ``target``: env sourced, in the tree or checkout.
 
-    What is missing (the tree ``tree`` before a push, the env script) is said by the shell.
+    ``python`` there is the one of the jobs. Where the folder or the env script is missing, the
+    command says so and exits with 3: half of the environment would mislead.
     """
     spec = {
         "store": target.store,
@@ -54,9 +55,35 @@ def sit_in(target: Target, endpoint: Endpoint, tree: str) -> list[str]:
     }
     variables = [f"{name}={shlex.quote(value)}" for name, value in sorted(target.env.items())]
     exports = [f"export {' '.join(variables)}"] if variables else []
-    # Joined so that the terminal comes whatever is missing.
-    steps = [*_place(spec, target), *exports, "exec bash -i"]
-    return _from_here(target, endpoint, "; ".join(steps), terminal=True)
+    place, *environment = _place(spec, target)
+    if target.env_script is not None:
+        script = shlex.quote(target.env_script)
+        missing = _refusal(target, f"there is no env script {target.env_script}", "set env_script")
+        environment.insert(0, f"[ -r {script} ] || {missing}")
+    no_folder = _refusal(target, "its folder cannot be entered", "mxfleet doctor says more")
+    steps = [f"{place} || {no_folder}", *environment, *exports, *_python(target.python)]
+    return _from_here(target, endpoint, "; ".join([*steps, "exec bash -i"]), terminal=True)
+
+
+def _refusal(target: Target, what: str, hint: str) -> str:
+    text = shlex.quote(f"mxfleet: {target.name}: {what}; {hint}")
+    return f"{{ printf '%s\\n' {text} >&2; exit {int(ExitCode.TARGET)}; }}"
+
+
+def _python(python: str) -> list[str]:
+    """Steps in bash after which ``python`` is the Python that runs jobs, whatever it is called."""
+    word = shlex.quote(python)
+    folder, slash, name = python.rpartition("/")
+    steps = []
+    if slash:
+        # Only where it has to be: the folder may hold more that would hide the env script's. By its
+        # path: a virtual environment's Python is a link to the one that it must not be.
+        found = f'[ "$(command -v {shlex.quote(name)})" = {word} ]'
+        steps.append(f'{found} || export PATH={shlex.quote(folder)}:"$PATH"')
+    if name != "python":
+        steps.append(f'python() {{ {word} "$@"; }}; export -f python')
+    said = shlex.quote(f"mxfleet: python is {python}")
+    return [*steps, f"printf '%s\\n' {said} >&2"]
 
 
 def _with_folder(word: str) -> str:

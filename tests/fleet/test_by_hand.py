@@ -12,7 +12,6 @@ import select
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -56,15 +55,15 @@ def test_a_jobs_line_repeats_it(ran: Bench, fleet: LoopbackFleet, host: str) -> 
     assert f"[SUMMARY] {OP} done" in done.stdout and "records.jsonl" in done.stdout
 
 
-def test_a_terminal_in_the_container_is_in_the_tree(ran: Bench, fleet: LoopbackFleet) -> None:
+def sit(bench: Bench, target: str, text: bytes) -> tuple[int, str]:
+    """Type `text` into `mxfleet shell`; its exit code and what the terminal showed."""
     pid, terminal = pty.fork()
     if pid == 0:
-        os.chdir(ran.folder)
-        os.execv(MXFLEET, [str(MXFLEET), "shell", "loop1"])
+        os.chdir(bench.folder)
+        os.execv(MXFLEET, [str(MXFLEET), "shell", target])
     heard = b""
     try:
-        # The words are put together there, so that the terminal's echo is not taken for them.
-        os.write(terminal, b'echo "here:$PWD:"; tty | tr a-z A-Z; exit 7\n')
+        os.write(terminal, text)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             if not select.select([terminal], [], [], 1)[0]:
@@ -76,12 +75,33 @@ def test_a_terminal_in_the_container_is_in_the_tree(ran: Bench, fleet: LoopbackF
         _, status = os.waitpid(pid, 0)
     finally:
         os.close(terminal)
-    text = heard.decode()
-    assert f"here:{ran.store}/trees/" in text and "/DEV/PTS/" in text, text
-    assert os.waitstatus_to_exitcode(status) == 7, text
+    return os.waitstatus_to_exitcode(status), heard.decode(errors="replace")
 
 
-def test_a_shell_wants_one_target(ran: Bench) -> None:
-    result = ran.mxfleet("shell", "loop1,loop2", code=2)
-    assert "needs one target" in result.stderr
-    assert Path(ran.folder, "runs").is_dir()
+def test_a_terminal_in_the_container_is_in_the_tree(bench: Bench, fleet: LoopbackFleet) -> None:
+    # The words are put together there, so that the terminal's echo is not taken for them.
+    typed = (
+        b'echo "here:$PWD:"; tty | tr a-z A-Z; '
+        b"python -c 'import sys; print(sys.version_info[0] * \"so\")'; exit 7\n"
+    )
+    code, text = sit(bench, "loop1", typed)
+    assert "is not there yet, pushing it" in text  # nothing was run before
+    assert f"here:{bench.store}/trees/" in text and "/DEV/PTS/" in text, text
+    assert "sososo" in text and "mxfleet: python is " in text, text
+    assert code == 7, text
+
+
+def test_half_a_shell_is_refused(bench: Bench) -> None:
+    bench.inventory(env_script="../env/absent.sh")
+    code, text = sit(bench, "loop2", b"exit 7\n")
+    assert code == 3 and "there is no env script ../env/absent.sh; set env_script" in text, text
+
+
+def test_a_shell_wants_a_terminal(bench: Bench) -> None:
+    result = bench.mxfleet("shell", "loop1", code=2)
+    assert "a shell needs a terminal" in result.stderr
+
+
+def test_a_shell_wants_one_target(bench: Bench) -> None:
+    code, text = sit(bench, "loop1,loop2", b"")
+    assert code == 2 and "needs one target" in text, text

@@ -162,20 +162,64 @@ def test_what_ran_in_a_private_copy_is_not_promised() -> None:
         reproduce(job(target, samples=5), endpoint_of(target.host))
 
 
-def test_a_terminal_is_given_whatever_is_missing(tmp_path: Path) -> None:
+def typed(target: Target, text: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What the shell on ``target`` does of ``text``."""
+    words = sit_in(target, endpoint_of(target.host), TREE)
+    env = {**os.environ, **environment}
+    return subprocess.run(words, env=env, input=text, capture_output=True, text=True, check=False)
+
+
+def test_a_terminal_has_the_targets_environment(store: Path, tmp_path: Path) -> None:
     target = Target(
         "t",
         Host("t", transport="local"),
-        store=str(tmp_path / "none"),
-        env_script="../env/absent.sh",
+        store=str(store),
+        env_script="../env/env.sh",
         env={"HOSTILE": HOSTILE},
     )
-    words = sit_in(target, endpoint_of(target.host), TREE)
-    done = subprocess.run(
-        words, input='echo "HAS $HOSTILE"\nexit 3\n', capture_output=True, text=True, check=False
+    done = typed(target, 'echo "HAS $HOSTILE $SOURCED"; pwd\nexit 7\n', HOME=str(tmp_path))
+    assert f"HAS {HOSTILE} yes\n{store}/trees/{TREE}/benchmark\n" in done.stdout
+    assert done.returncode == 7 and not (tmp_path / "broken").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "script", "said"),
+    [
+        ("none", "../env/env.sh", "mxfleet: t: its folder cannot be entered; mxfleet doctor says"),
+        ("", "../env/it's absent.sh", "mxfleet: t: there is no env script ../env/it's absent.sh;"),
+    ],
+)
+def test_half_a_terminal_is_refused(
+    store: Path, tmp_path: Path, place: str, script: str, said: str
+) -> None:
+    target = Target("t", Host("t", transport="local"), store=str(store / place), env_script=script)
+    done = typed(target, "echo HERE\n", HOME=str(tmp_path))
+    assert done.returncode == 3 and "HERE" not in done.stdout and said in done.stderr
+
+
+@pytest.mark.parametrize("name", ["python", "python3.9", "odd py'$(x)"])
+@pytest.mark.parametrize("known", [True, False])
+def test_python_is_the_one_of_the_jobs(store: Path, tmp_path: Path, name: str, known: bool) -> None:
+    folder, path = tmp_path / "its bin", tmp_path / "path"
+    folder.mkdir()
+    path.mkdir()
+    (path / "python").write_text('#!/bin/sh\necho "RAN $0 $1"\n')
+    (path / "python").chmod(0o755)
+    (folder / name).symlink_to(path / "python")  # as in a virtual environment
+    python = str(folder / name)
+    if not known:  # by its name, found on the PATH that the env script makes
+        (store / "trees" / TREE / "env" / "env.sh").write_text(f'export PATH="$PATH:{folder}"\n')
+        python = name if name != "python" else python
+    target = Target(
+        "t",
+        Host("t", transport="local"),
+        store=str(store),
+        python=python,
+        env_script="../env/env.sh",
     )
-    assert f"HAS {HOSTILE}" in done.stdout and done.returncode == 3
-    assert "none/trees" in done.stderr and "absent.sh" in done.stderr
+    done = typed(target, "python 'a b'\n", HOME=str(tmp_path), PATH=f"{path}:{os.environ['PATH']}")
+    assert f"RAN {folder / name} a b\n" in done.stdout, done
+    assert f"mxfleet: python is {python}" in done.stderr
 
 
 def test_a_terminal_needs_a_terminal_on_all_the_way() -> None:
