@@ -17,6 +17,7 @@ from orchestrator.show.text import display_width, pad, safe, truncate
 
 _LONGEST_OPERATOR = 32  # cells
 _BAR = 24  # cells
+_MANY = 10  # targets: so many are counted, too
 _SEVERITY = {"error": "ERROR", "warning": "TIMEOUT"}  # the status in whose colour a note is
 
 
@@ -103,14 +104,13 @@ def _sections(progress: Progress, now: float, columns: int) -> list[_Section]:
 
     def running(room: int) -> list[str]:
         if len(ranked) <= room:
-            return _running(ranked)
+            return _running(ranked, room)[1:]
         others = ranked[max(room - 1, 0) :]
         jobs = sum(len(there) for _, there in others)
         more = f"  and {counted(len(others), 'operators')} more on {counted(jobs, 'targets')}"
-        return [*_running(ranked[: room - 1]), more]
+        return [*_running(ranked, room - 1)[1:], more]
 
-    title = "running: longest so far, operator, targets"
-    sections = [_Section(title, len(ranked), running)] if ranked else []
+    sections = [_Section(_running(ranked, 0)[0], len(ranked), running)] if ranked else []
     for title, groups in (
         ("went wrong", progress.failures),
         ("lost targets", progress.lost),
@@ -120,17 +120,19 @@ def _sections(progress: Progress, now: float, columns: int) -> list[_Section]:
     return sections
 
 
-def _running(ranked: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> list[str]:
+def _running(ranked: Sequence[tuple[str, Sequence[tuple[str, float]]]], most: int) -> list[str]:
+    """The heads of the columns, then a line for each of the first ``most`` operators."""
     names = [truncate(_plain(op), _LONGEST_OPERATOR) for op, _ in ranked]
-    widest = max(map(display_width, names), default=0)
+    widest = max(map(display_width, ("operator", *names)))
     times = [clock(max(seconds for _, seconds in there)) for _, there in ranked]
-    longest = max(map(len, times), default=0)
-    most = max((len(str(len(there))) for _, there in ranked), default=0)
-    return [
-        f"  {taken:>{longest}}  {pad(name, widest)}  {len(there):>{most}}  "
+    longest = max(map(len, ("for", *times)))
+    digits = max(map(len, ("on", *(str(len(there)) for _, there in ranked))))
+    lines = [
+        f"  {taken:>{longest}}  {pad(name, widest)}  {len(there):>{digits}}  "
         f"{host_set(target for target, _ in there)}"
-        for name, taken, (_, there) in zip(names, times, ranked, strict=True)
+        for name, taken, (_, there) in list(zip(names, times, ranked, strict=True))[: max(most, 0)]
     ]
+    return [f"  {'for':>{longest}}  {pad('operator', widest)}  {'on':>{digits}}", *lines]
 
 
 def _group_section(title: str, groups: Groups, columns: int) -> _Section:
@@ -161,7 +163,7 @@ def _group_lines(group: Group, columns: int) -> list[str]:
     """What was said and of which targets, each with a share of the line; then the last words."""
     names = host_set(group.targets)
     what = _ops(group)
-    of = f"{len(group.targets)}: " if len(group.targets) > 1 else ""
+    of = f"{len(group.targets)}: " if len(group.targets) >= _MANY else ""
     where = f" on {of}{names}" if names else ""
     lead = f"  {safe(group.status)}{' ' if what else ''}{what}"
     text = _plain(said(group))

@@ -25,6 +25,9 @@ from orchestrator.events import (
 
 MOST_GROUPS = 100  # of different failures; those that were seen least recently go first
 _LONGEST = 300  # characters of a message that are kept
+# What says why a job goes wrong: later lines only say that it did.
+_TELLING = re.compile(r"\[(?:FATAL|WORST)\]|\b[A-Za-z]*(?:Error|Exception)\b|^\s*error\b", re.A)
+_CLOSING = "[SUMMARY]"
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 
@@ -94,11 +97,15 @@ def _cut(text: str, target: str | None) -> str:
 
 @dataclass
 class Running:
-    """A job that runs: since when (seconds since the epoch), and the last line that it printed."""
+    """A job that runs, since when (seconds since the epoch), and a line that it printed.
+
+    That is the last one which says what went wrong (``telling``), else the last one.
+    """
 
     since: float
     attempt: int = 1
     words: str = ""
+    telling: bool = False
 
 
 @dataclass
@@ -203,8 +210,11 @@ class Progress:
 
     def _output(self, event: OutputLine) -> None:
         job = self.running.get(event.target, {}).get(event.op)
-        if job is not None and event.text and not event.text.isspace():
-            job.words = event.text
+        if job is None or not event.text or event.text.isspace():
+            return
+        telling = _TELLING.search(event.text) is not None
+        if telling or not (job.telling or event.text.startswith(_CLOSING)):
+            job.words, job.telling = event.text, telling
 
     def _job_ended(self, event: JobEnded) -> None:
         jobs = self.running.get(event.target, {})

@@ -128,9 +128,9 @@ def test_running_jobs_are_folded_by_operator() -> None:
         "testall: 0 of 120 jobs done",
         "[------------------------] 0%  1:02",
         "60 of 60 targets at work",
-        "running: longest so far, operator, targets",
-        "  1:02  a  40  c500-[0001-0040]",
-        "  0:01  b  20  c500-[0041-0060]",
+        "   for  operator  on",
+        "  1:02  a         40  c500-[0001-0040]",
+        "  0:01  b         20  c500-[0041-0060]",
     ]
 
 
@@ -149,9 +149,27 @@ def test_what_went_wrong_alike_is_said_once() -> None:
     assert lines[lines.index("went wrong") :] == [
         "went wrong",
         "  FAILED rms on c500-0004: cosine 0.1",
-        "  ERROR rms on 3: c500-[0001-0003]: died",
+        "  ERROR rms on c500-[0001-0003]: died",
         "    | out of memory",
     ]
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        (["[FATAL] rms: off", "[SUMMARY] Appended: 0"], "[FATAL] rms: off"),
+        (["  >> [WORST] out (4,): off", "[VERIFY] rms -> FAIL"], ">> [WORST] out (4,): off"),
+        (["RuntimeError: no room", "cleaning up", "[SUMMARY] x"], "RuntimeError: no room"),
+        (["ValueError: a", "KeyError: b"], "KeyError: b"),
+        (["error: no such file", "bye"], "error: no such file"),
+        (["relative errors are fine", "Segmentation fault", "[SUMMARY] x"], "Segmentation fault"),
+    ],
+)
+def test_the_words_of_what_went_wrong_say_why(printed: list[str], shown: str) -> None:
+    live = Live()
+    live.see(JobStarted("h", "rms", "j"), *(OutputLine("h", "rms", "stdout", p) for p in printed))
+    live.see(JobEnded("h", "rms", "j", "ERROR", 1, 1.0, 1, 2, "died"))
+    assert f"    | {shown}" in live.after(1)
 
 
 def test_what_differs_in_numbers_only_is_alike_and_says_so() -> None:
@@ -160,7 +178,7 @@ def test_what_differs_in_numbers_only_is_alike_and_says_so() -> None:
         live.see(
             JobEnded(target, "rms", "j", "FAILED", 1, 1.0, number, 9, f"off by {number * 1e-3}")
         )
-    assert "  FAILED rms on 9: c500-[0001-0009]: e.g. off by 0.008" in live.after(1)
+    assert "  FAILED rms on c500-[0001-0009]: e.g. off by 0.008" in live.after(1)
 
 
 def test_the_time_left_follows_what_jobs_took() -> None:
