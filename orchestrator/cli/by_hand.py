@@ -40,7 +40,7 @@ def shell(
 ) -> int:
     """Open a terminal on a target: in its container, env sourced, in the tree.
 
-    ``python`` there is the one of the jobs. A tree that is not there yet is pushed.
+    There, python is the one of the jobs. A tree that is not there yet is pushed.
     """
     from orchestrator.workflows.by_hand import shell as shell_workflow
 
