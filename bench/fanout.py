@@ -33,6 +33,7 @@ HOSTS = 200
 FORKS = (16, 64)  # how many at a time a peer is tried with; the better is measured
 TIMES = 1.05  # over the fastest peer
 MEMORY = 200.0  # MiB
+_LOOK_SECONDS = 2.0
 
 HOW = f"""One trivial job on each of {HOSTS} SSH endpoints ({HOSTS} loopback addresses, one sshd
 that takes every login), all on this machine: its CPUs carry the client, the servers and the jobs.
@@ -62,9 +63,11 @@ def measure(rounds: int) -> Report:
         _run(place, commands[tools.OURS]())
         seconds: dict[str, list[float]] = {name: [] for name in commands}
         errors = dict.fromkeys(commands, 0)
+        busy: list[float] = []
         used: dict[str, list[float]] = {name: [] for name in commands}
         for number in range(rounds):
-            print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+            busy.append(_busy())
+            print(f"round {number + 1} of {rounds}, {busy[-1]:.0%} busy", file=sys.stderr)
             for name, make in commands.items():
                 before = _cpu_seconds()
                 taken, missing = _run(place, make())
@@ -93,6 +96,7 @@ def measure(rounds: int) -> Report:
         ],
         foot=[
             *foot,
+            f"CPUs busy with other things before the rounds: {', '.join(f'{b:.0%}' for b in busy)}",
             f"MiB of PSS at the peak: {sizes}",
             f"CPU seconds of the tool's own processes, median: {spent}",
             f"jobs without a result, of {HOSTS * rounds}: {lost}",
@@ -129,6 +133,20 @@ def _run(place: tools.Place, command: tools.Command) -> tuple[float, int]:
     if missing == HOSTS:
         raise Failed(f"`{' '.join(command.argv)}` did nothing:\n{said[-4000:]}")
     return taken, missing
+
+
+def _busy() -> float:
+    """How much of the CPUs other things take just now: they slow down all tools, some more."""
+
+    def times() -> tuple[int, int]:
+        line = Path("/proc/stat").read_text().splitlines()[0]
+        values = [int(word) for word in line.split()[1:9]]
+        return values[3] + values[4], sum(values)  # idle and waiting for a disk; all
+
+    idle, whole = times()
+    time.sleep(_LOOK_SECONDS)
+    later, grown = times()
+    return 1.0 - (later - idle) / max(1, grown - whole)
 
 
 def _cpu_seconds() -> float:
