@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 from enum import Enum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -36,6 +36,10 @@ class Status(str, Enum):
 _EXCUSABLE = frozenset({Status.FAILED, Status.ERROR, Status.TIMEOUT, Status.UNAVAILABLE})
 
 
+# What a float can be made of, and what other readers of JSON can hold; a host may say anything.
+_Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -50,7 +54,7 @@ class Timer(_Part):
     q25: float | None = None
     q75: float | None = None
     noise: float | None = None
-    samples: int | None = None
+    samples: _Whole | None = None
 
 
 class Timers(_Part):
@@ -113,7 +117,7 @@ class Sampling(_Part):
 
     mode: str | None = None
     criterion: str | None = None
-    repeats: int | None = None
+    repeats: _Whole | None = None
     medians: list[float] = Field(default_factory=list)
 
 
@@ -150,7 +154,7 @@ class Device(_Part):
 
     kind: Literal["cuda", "maca", "cpu"]
     name: str
-    index: int = 0
+    index: _Whole = 0
     uuid: str | None = None
 
 
@@ -179,13 +183,13 @@ class Record(_Part):
     verification: Verification | None = None
     summaries: dict[str, Any] = Field(default_factory=dict)
     timers: Timers = Field(default_factory=Timers)
-    repeats: int = 1
+    repeats: _Whole = 1
     repeat_spread: float | None = None
     sampling: Sampling | None = None
-    bytes_read: int | None = None
-    bytes_written: int | None = None
-    elements: int | None = None
-    flops: int | None = None
+    bytes_read: _Whole | None = None
+    bytes_written: _Whole | None = None
+    elements: _Whole | None = None
+    flops: _Whole | None = None
     rates: Rates = Field(default_factory=Rates)
     roofline: Roofline | None = None
     device: Device | None = None
@@ -199,7 +203,7 @@ class Record(_Part):
     run: str | None = None
     host: str | None = None
     target: str | None = None
-    attempt: int | None = None
+    attempt: _Whole | None = None
     tree: str | None = None
     job: str | None = None
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from orchestrator import __version__
 from orchestrator.cli import (
@@ -26,9 +27,21 @@ from orchestrator.cli import (
     testall,
     verify,
 )
-from orchestrator.errors import ExitCode, MxfleetError
+from orchestrator.errors import ExitCode, InterruptedRun, MxfleetError
+
+
+class _Commands(TyperGroup):
+    """The subcommands: what Ctrl-C ends says so, whatever this Typer makes of it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise InterruptedRun("interrupted") from None
+
 
 app = typer.Typer(
+    cls=_Commands,
     name="mxfleet",
     help="Run GPU operator benchmarks on a fleet of hosts, verified, supervised and merged.",
     rich_markup_mode=None,  # importing Rich would take longer than the rest of --help

@@ -56,6 +56,8 @@ _EXPLAINS: Mapping[int | None, set[Status]] = {
     ExitCode.TIMEOUT: {Status.TIMEOUT},
     ExitCode.UNDECIDED: {Status.UNVERIFIED},
 }
+# What the controller says of a record beside its fields: see _placed and _stand_in.
+_OURS = ("checkout_differs", "co_runners", "profiler", "stand_in")
 _NAMESPACE = uuid.UUID("0b9d1d52-6f0c-4a4f-8f34-3c1f6a4f7f11")
 
 
@@ -192,7 +194,7 @@ def _own(attempt: Attempt, problems: list[str], *, measured: bool) -> list[Recor
             continue
         place = f"{attempt.records}:{number}"
         try:
-            record = judged(parse_line(line))
+            record = judged(_without_ours(parse_line(line)))
         except ValueError as error:
             problems.append(f"{place}: {error}")
             continue
@@ -218,6 +220,14 @@ def _own(attempt: Attempt, problems: list[str], *, measured: bool) -> list[Recor
         # What cannot be read, or is not this job's, may speak against any of the records.
         records.append(_stand_in(attempt, Status.ERROR, text, "lines"))
     return records
+
+
+def _without_ours(record: Record) -> Record:
+    """A record that arrived, without what only the controller can say."""
+    arrived = record.model_copy()
+    for key in _OURS:
+        (arrived.model_extra or {}).pop(key, None)
+    return arrived
 
 
 def _few(problems: Sequence[str]) -> str | None:

@@ -133,7 +133,7 @@ def test_errors_become_a_line_and_their_code(
     assert capsys.readouterr().err == said
 
 
-def test_ctrl_c_outside_a_run_is_quiet(
+def test_ctrl_c_outside_a_run_is_one_line(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -141,7 +141,10 @@ def test_ctrl_c_outside_a_run_is_quiet(
 
     monkeypatch.setattr("orchestrator.workflows.hosts.hosts", fail)
     assert run("hosts") == ExitCode.INTERRUPTED
-    assert capsys.readouterr().err in ("", "mxfleet: interrupted\n")  # by Typer's version
+    assert capsys.readouterr().err == "mxfleet: interrupted\n"
+    assert run("hosts", "--output", "json") == ExitCode.INTERRUPTED
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["exit_code"], summary["message"]) == (ExitCode.INTERRUPTED, "interrupted")
 
 
 def test_own_fault_leaves_a_report(
@@ -200,6 +203,38 @@ def test_run_hands_its_options_on(folder: Path, monkeypatch: pytest.MonkeyPatch)
         (["b", "a"], "generate", Measuring(), False),
         (["c", "a"], "generate", Measuring(None, "adaptive", 3, ("a=1", "b= x"), True), False),
         (["a"], "update", Measuring(samples=7), True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "workflow"),
+    [
+        (("run", "--op"), "run.run"),
+        (("verify", "--op"), "verify.verify"),
+        (("testall", "--ops"), "testall.testall"),
+    ],
+)
+def test_globs_name_the_operators_that_are_here(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, str], workflow: str
+) -> None:
+    (folder / "benchmark").mkdir(exist_ok=True)
+    script = folder / "benchmark" / "mcoplib_mxbenchmark_ops.py"
+    script.write_text('SUPPORTED_OPERATORS = ["rms_norm", "torch_gelu", "torch_silu"]\n')
+    heard: list[list[str]] = []
+
+    def listen(context: object, ops: list[str], **options: object) -> ExitCode:
+        heard.append(ops)
+        return ExitCode.OK
+
+    monkeypatch.setattr(f"orchestrator.workflows.{workflow}", listen)
+    assert run(*command, "torch_s*,rms_norm,torch_*") == 0
+    assert run(*command, "*_[gs]*") == 0
+    assert run(*command, "not_here") == 0  # a checkout may have it
+    assert run(*command, "vllm_*") == 2
+    assert heard == [
+        ["torch_silu", "rms_norm", "torch_gelu"],
+        ["torch_gelu", "torch_silu"],
+        ["not_here"],
     ]
 
 

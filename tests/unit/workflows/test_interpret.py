@@ -284,6 +284,8 @@ STRANGE = [
     ("{}", ":3:"),
     (record(status="SPLENDID"), ":3:"),
     ("\x0b", ":3:"),
+    (record(case_id="bb", flops=10**400), "flops"),
+    (record(case_id="bb", timers={"cpu": {"mean": 1, "samples": 10**400}}), "samples"),
     (record(case_id="aa"), "a record_id that an earlier record has"),
     (record(case_id="aa", summaries={"a": 1}), "a second record of one case"),
     (
@@ -313,6 +315,12 @@ def test_many_strange_lines_are_one_short_message(tmp_path: Path) -> None:
     verdict = judge(attempt(tmp_path, text="x\n" * 20_000 + record() + "\n", outcome=outcome()))
     assert verdict.message is not None and len(verdict.message) < 2000
     assert "and 19997 more" in verdict.message
+
+
+def test_what_the_controller_says_of_a_record_no_host_can_say(tmp_path: Path) -> None:
+    ours = {"stand_in": True, "checkout_differs": 5, "co_runners": 5, "profiler": "x", "new": 1}
+    (read,) = judge(attempt(tmp_path, lines=[record(**ours)], outcome=outcome())).records
+    assert read.model_extra == {"new": 1}
 
 
 def test_blank_lines_are_nothing(tmp_path: Path) -> None:
