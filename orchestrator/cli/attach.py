@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from orchestrator.cli.common import InventoryOption, Output, OutputOption, make_context, make_sink
-
-RunArgument = Annotated[
-    str | None, typer.Argument(metavar="[RUN]", help="A run's id; default: the latest.")
-]
+from orchestrator.cli.common import (
+    InventoryOption,
+    Output,
+    OutputOption,
+    RunArgument,
+    make_context,
+    make_sink,
+)
 
 
 def attach(
@@ -18,9 +17,10 @@ def attach(
     inventory: InventoryOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """See what a detached run says, from its first line on; its exit code is this one's.
+    """Watch a run that was started with --detach, from its first line to its end.
 
-    Ctrl-C leaves the run as it is. One whose process is gone is gone on with in the background.
+    The exit code is the run's. Ctrl-C only stops watching. A run whose process was killed, or went
+    with a reboot, is resumed in the background first.
     """
     from dataclasses import replace
 

@@ -9,21 +9,18 @@ import typer
 from orchestrator.cli.common import (
     HostsOption,
     InventoryOption,
+    OnlyOption,
     Output,
     OutputOption,
+    RunArgument,
     make_context,
     split_names,
 )
 
 
 def repro(
-    run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="A run's id; default: the latest.")
-    ] = None,
-    op: Annotated[
-        list[str] | None,
-        typer.Option("--op", metavar="A[,B]", help="Only these operators; may be repeated."),
-    ] = None,
+    run: RunArgument = None,
+    op: OnlyOption = None,
     hosts: HostsOption = None,
     inventory: InventoryOption = None,
     output: OutputOption = Output.text,

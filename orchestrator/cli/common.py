@@ -30,6 +30,16 @@ InventoryOption = Annotated[
         help="The inventory; default: $MXFLEET_INVENTORY, else inventory.yaml here or above.",
     ),
 ]
+RunArgument = Annotated[
+    str | None, typer.Argument(metavar="[RUN]", help="A run's id; default: the latest.")
+]
+OnlyOption = Annotated[
+    list[str] | None,
+    typer.Option("--op", metavar="A[,B]", help="Only these operators; may be repeated."),
+]
+PatternArgument = Annotated[
+    str | None, typer.Argument(metavar="[P]", help="Targets, as for --hosts.")
+]
 HostsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -37,15 +47,6 @@ HostsOption = Annotated[
         metavar="P",
         help="Targets: names, ranges c500-[01-08], @group, host:container; "
         "A,B either, A&B both, A!B without; may be repeated. Default: all.",
-    ),
-]
-ProfileOption = Annotated[
-    str | None,
-    typer.Option(
-        "--profile",
-        metavar="WORDS",
-        help="A profiler to put before the command: 'ncu --set full'; what it writes below {job} "
-        "comes back, times are not merged.",
     ),
 ]
 OutputOption = Annotated[
@@ -75,35 +76,13 @@ def make_context(
     return Context(loaded, targets, make_sink(output, live=live))
 
 
-def operators_of(texts: list[str]) -> list[str]:
-    """The operators that ``--op`` names; raises ``UsageError`` when there are none."""
+def one_way(pattern: str | None, hosts: list[str] | None) -> list[str] | None:
+    """Targets that may be named as an argument or by ``--hosts``; ``UsageError`` for both."""
     from orchestrator.errors import UsageError
 
-    ops = split_names(texts)
-    if not ops:
-        raise UsageError("--op names no operator", hint="for example: --op torch_rms_norm")
-    return ops
-
-
-def parse_cases(texts: list[str] | None) -> tuple[str, ...]:
-    """The ``--case`` filters, each once; raises ``UsageError`` for one that is no KEY=VALUE."""
-    from orchestrator.errors import UsageError
-
-    cases = tuple(dict.fromkeys(texts or ()))
-    for text in cases:
-        key, equals, _ = text.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(
-                f"--case {text!r} is no KEY=VALUE", hint="for example: --case num_tokens=4096"
-            )
-    return cases
-
-
-def parse_profile(text: str | None) -> tuple[str, ...]:
-    """The words of ``--profile``, none when it is not given; ``UsageError`` when it is broken."""
-    from orchestrator.suites.profilers import profiler_words
-
-    return () if text is None else profiler_words(text)
+    if pattern and hosts:
+        raise UsageError("targets are named twice", hint="use either P or --hosts P")
+    return [pattern] if pattern else hosts
 
 
 def split_names(texts: list[str]) -> list[str]:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from orchestrator.cli.common import InventoryOption, Output, OutputOption, make_context
+from orchestrator.cli.common import (
+    HostsOption,
+    InventoryOption,
+    Output,
+    OutputOption,
+    PatternArgument,
+    make_context,
+    one_way,
+)
 
 
 def doctor(
-    pattern: Annotated[
-        str | None, typer.Argument(metavar="[P]", help="Targets, as for --hosts; default: all.")
-    ] = None,
+    pattern: PatternArgument = None,
+    hosts: HostsOption = None,
     inventory: InventoryOption = None,
     output: OutputOption = Output.text,
 ) -> int:
     """Examine targets from login to GPU, and say what to do about what does not work."""
     from orchestrator.workflows.doctor import doctor as doctor_workflow
 
-    return doctor_workflow(make_context(inventory, [pattern] if pattern else None, output))
+    return doctor_workflow(make_context(inventory, one_way(pattern, hosts), output))

@@ -6,13 +6,19 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.common import HostsOption, InventoryOption, Output, OutputOption, make_context
+from orchestrator.cli.common import (
+    HostsOption,
+    InventoryOption,
+    Output,
+    OutputOption,
+    PatternArgument,
+    make_context,
+    one_way,
+)
 
 
 def hosts(
-    pattern: Annotated[
-        str | None, typer.Argument(metavar="[P]", help="Targets, as for --hosts.")
-    ] = None,
+    pattern: PatternArgument = None,
     hosts: HostsOption = None,
     check: Annotated[
         bool, typer.Option("--check", help="Connect to each target and say what it is.")
@@ -25,11 +31,6 @@ def hosts(
     Host, container, workdir, GPUs; with --check connect and give the facts, or why one cannot be
     used.
     """
-    from orchestrator.errors import UsageError
     from orchestrator.workflows.hosts import hosts as hosts_workflow
 
-    if pattern and hosts:
-        raise UsageError("targets are named twice", hint="use either P or --hosts P")
-    return hosts_workflow(
-        make_context(inventory, [pattern] if pattern else hosts, output), check=check
-    )
+    return hosts_workflow(make_context(inventory, one_way(pattern, hosts), output), check=check)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,27 +15,53 @@ if TYPE_CHECKING:
     from orchestrator.workflows.context import Context
 
 _NEVER = "none"
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_TIME = re.compile(r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)([smhd]?)", re.A)
 
 ConnectTimeoutOption = Annotated[
-    float | None, typer.Option("--connect-timeout", metavar="S", help="To connect and log in.")
+    str | None,
+    typer.Option(
+        "--connect-timeout",
+        metavar="TIME",
+        help="Time to connect and log in: seconds, or 2m; default 15.",
+    ),
 ]
 SilenceOption = Annotated[
     str | None,
-    typer.Option("--silence", metavar="S", help="Without any output a job hangs; none: never."),
+    typer.Option(
+        "--silence",
+        metavar="TIME",
+        help="Seconds, or 2m, 1h, without output after which a job counts as hung; "
+        "none (default): no limit.",
+    ),
 ]
 JobTimeoutOption = Annotated[
-    str | None, typer.Option("--job-timeout", metavar="S", help="That one job may take, or none.")
+    str | None,
+    typer.Option(
+        "--job-timeout",
+        metavar="TIME",
+        help="Seconds, or 2m, 1h, that one job may take; default 1h; none: no limit.",
+    ),
 ]
 RunTimeoutOption = Annotated[
-    str | None, typer.Option("--run-timeout", metavar="S", help="That the run may take, or none.")
+    str | None,
+    typer.Option(
+        "--run-timeout",
+        metavar="TIME",
+        help="Seconds, or 2m, 1h, that the whole run may take; none (default): no limit.",
+    ),
 ]
 RetriesOption = Annotated[
     int | None,
-    typer.Option("--retries", min=0, max=20, metavar="N", help="After a lost link; default 2."),
+    typer.Option(
+        "--retries",
+        min=0,
+        max=20,
+        metavar="N",
+        help="How often a job is tried again after a lost link; default 2.",
+    ),
 ]
-RetryHungOption = Annotated[
-    bool, typer.Option("--retry-hung", help="Run a job that hung once more.")
-]
+RetryHungOption = Annotated[bool, typer.Option("--retry-hung", help="Try a hung job again, once.")]
 DetachOption = Annotated[
     bool,
     typer.Option("--detach", help="Go on in the background; see attach, logs --follow and kill."),
@@ -44,7 +71,7 @@ DetachOption = Annotated[
 def limited(
     context: Context,
     *,
-    connect: float | None,
+    connect: str | None,
     silence: str | None,
     job: str | None,
     run: str | None,
@@ -56,15 +83,14 @@ def limited(
     times: dict[str, Any] = {
         key: _seconds(names[key], text) for key, text in given.items() if text is not None
     }
-    if connect is not None and not 0 < connect < float("inf"):
-        raise UsageError("--connect-timeout is no time", hint="write seconds above 0")
+    to_connect = None if connect is None else _time("--connect-timeout", connect, "")
 
     def within(target: Target) -> Target:
         changed = replace(target, timeouts=replace(target.timeouts, **times))
         if retries is not None:
             changed = replace(changed, retries=retries)
-        if connect is not None:
-            changed = replace(changed, host=replace(target.host, connect_timeout=connect))
+        if to_connect is not None:
+            changed = replace(changed, host=replace(target.host, connect_timeout=to_connect))
         return changed
 
     inventory = replace(
@@ -76,12 +102,15 @@ def limited(
 
 
 def _seconds(name: str, text: str) -> float | None:
-    if text == _NEVER:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
+    return None if text == _NEVER else _time(name, text, f", or {_NEVER}")
+
+
+def _time(name: str, text: str, otherwise: str) -> float:
+    """The seconds of ``90``, ``1.5m``, ``2h``; raises ``UsageError`` for what is no time."""
+    found = _TIME.fullmatch(text)
+    value = float(found[1]) * _UNITS[found[2]] if found is not None else 0.0
     if not 0 < value < float("inf"):
-        raise UsageError(f"{name} {text!r} is no time", hint="write seconds above 0, or none")
+        raise UsageError(
+            f"{name} {text!r} is no time", hint=f"write seconds above 0, 2m, 1h{otherwise}"
+        )
     return value

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Annotated, Literal
-
-import typer
-
 from orchestrator.cli.common import (
     HostsOption,
     InventoryOption,
     Output,
     OutputOption,
-    ProfileOption,
     make_context,
-    operators_of,
-    parse_cases,
-    parse_profile,
 )
 from orchestrator.cli.limits import (
     ConnectTimeoutOption,
@@ -28,57 +19,34 @@ from orchestrator.cli.limits import (
     SilenceOption,
     limited,
 )
-
-
-class SamplingChoice(str, Enum):
-    """How often and how long a case is measured."""
-
-    adaptive = "adaptive"
-    established = "established"
+from orchestrator.cli.options import (
+    CaseOption,
+    DryRunOption,
+    GenerateOption,
+    OpOption,
+    ProfileOption,
+    RepeatsOption,
+    SamplesOption,
+    SamplingOption,
+    StrictOption,
+    UpdateOption,
+    matching,
+    measuring_of,
+    merge_mode,
+    named_operators,
+)
 
 
 def run(
-    op: Annotated[
-        list[str],
-        typer.Option("--op", metavar="A[,B]", help="Operators, in order; may be repeated."),
-    ],
+    op: OpOption,
     hosts: HostsOption = None,
-    generate: Annotated[
-        bool, typer.Option("--generate", help="Merge: append missing rows (default).")
-    ] = False,
-    update: Annotated[
-        bool, typer.Option("--update", help="Merge: also replace rows when > 5 % faster.")
-    ] = False,
-    samples: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Samples, with --sampling established or on a CPU; no file is changed.",
-        ),
-    ] = None,
-    sampling: Annotated[
-        SamplingChoice | None,
-        typer.Option(
-            help="adaptive (default): several short processes a case; established: one long one."
-        ),
-    ] = None,
-    repeats: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Processes a case; default 5, established 1."),
-    ] = None,
-    case: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE", help="Only the cases of a sweep with this; may be repeated."
-        ),
-    ] = None,
-    strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict", help="UNVERIFIED exits 6; a device that the config does not name, 3."
-        ),
-    ] = False,
+    generate: GenerateOption = False,
+    update: UpdateOption = False,
+    samples: SamplesOption = None,
+    sampling: SamplingOption = None,
+    repeats: RepeatsOption = None,
+    case: CaseOption = None,
+    strict: StrictOption = False,
     profile: ProfileOption = None,
     connect_timeout: ConnectTimeoutOption = None,
     silence: SilenceOption = None,
@@ -87,9 +55,7 @@ def run(
     retries: RetriesOption = None,
     retry_hung: RetryHungOption = False,
     detach: DetachOption = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the commands, run nothing.")
-    ] = False,
+    dry_run: DryRunOption = False,
     inventory: InventoryOption = None,
     output: OutputOption = Output.text,
 ) -> int:
@@ -98,22 +64,19 @@ def run(
     Verification gates measuring. Every target's records and CSV come back into runs/<id>/ and are
     merged into benchmark/statistics/. What is not on a target yet is pushed first.
     """
-    from orchestrator.errors import UsageError
-    from orchestrator.suites.measuring import Measuring
     from orchestrator.workflows import detached
     from orchestrator.workflows.policy import Policy
     from orchestrator.workflows.run import run as run_workflow
 
-    if generate and update:
-        raise UsageError("--generate and --update exclude each other", hint="name one of them")
-    ops = operators_of(op)
-    measuring = Measuring(
+    mode = merge_mode(generate, update)
+    names = named_operators(op)
+    measuring = measuring_of(
         samples=samples,
-        sampling=sampling.value if sampling else None,
+        sampling=sampling,
         repeats=repeats,
-        cases=parse_cases(case),
+        case=case,
         strict=strict,
-        profiler=parse_profile(profile),
+        profile=profile,
     )
     background = detached.run_of_this_process()
     context = limited(
@@ -124,9 +87,9 @@ def run(
         run=run_timeout,
         retries=retries,
     )
+    ops = matching(context, names)
     if detach and not dry_run and background is None:
         return detached.start(context.runs, context.sink)
-    mode: Literal["update", "generate"] = "update" if update else "generate"
     return run_workflow(
         context,
         ops,

@@ -10,8 +10,10 @@ import typer
 from orchestrator.cli.common import (
     HostsOption,
     InventoryOption,
+    OnlyOption,
     Output,
     OutputOption,
+    RunArgument,
     make_sink,
     split_names,
 )
@@ -31,13 +33,8 @@ def runs(
 
 
 def logs(
-    run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="A run's id; default: the latest.")
-    ] = None,
-    op: Annotated[
-        list[str] | None,
-        typer.Option("--op", metavar="A[,B]", help="Only these operators; may be repeated."),
-    ] = None,
+    run: RunArgument = None,
+    op: OnlyOption = None,
     hosts: HostsOption = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")

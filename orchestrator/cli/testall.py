@@ -12,10 +12,7 @@ from orchestrator.cli.common import (
     InventoryOption,
     Output,
     OutputOption,
-    ProfileOption,
     make_context,
-    parse_cases,
-    parse_profile,
     split_names,
 )
 from orchestrator.cli.limits import (
@@ -28,7 +25,20 @@ from orchestrator.cli.limits import (
     SilenceOption,
     limited,
 )
-from orchestrator.cli.run import SamplingChoice
+from orchestrator.cli.options import (
+    CaseOption,
+    DryRunOption,
+    GenerateOption,
+    OpsOption,
+    ProfileOption,
+    RepeatsOption,
+    SamplesOption,
+    SamplingOption,
+    UpdateOption,
+    matching,
+    measuring_of,
+    merge_mode,
+)
 
 
 class Spread(str, Enum):
@@ -39,14 +49,13 @@ class Spread(str, Enum):
 
 
 def testall(
-    ops: Annotated[
-        list[str] | None,
-        typer.Option("--ops", metavar="A,B", help="Operators; default: all. May be repeated."),
-    ] = None,
+    ops: OpsOption = None,
     hosts: HostsOption = None,
     spread: Annotated[
         Spread,
-        typer.Option(help="replicate: every operator everywhere; shard: each on one per model."),
+        typer.Option(
+            help="replicate: every operator everywhere; shard: each on one per model, no matrix."
+        ),
     ] = Spread.replicate,
     resume: Annotated[
         str | None,
@@ -61,19 +70,12 @@ def testall(
     cold: Annotated[
         bool, typer.Option("--cold", help="A fresh Python for each operator, no warm worker.")
     ] = False,
-    update: Annotated[
-        bool, typer.Option("--update", help="Merge: also replace rows when > 5 % faster.")
-    ] = False,
-    sampling: Annotated[
-        SamplingChoice | None, typer.Option(help="As for run: adaptive (default) or established.")
-    ] = None,
-    repeats: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Processes a case, as for run.")
-    ] = None,
-    case: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Only the cases with this; may be repeated."),
-    ] = None,
+    generate: GenerateOption = False,
+    update: UpdateOption = False,
+    samples: SamplesOption = None,
+    sampling: SamplingOption = None,
+    repeats: RepeatsOption = None,
+    case: CaseOption = None,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="UNVERIFIED exits 6; UNAVAILABLE and another device, 3."),
@@ -86,17 +88,16 @@ def testall(
     retries: RetriesOption = None,
     retry_hung: RetryHungOption = False,
     detach: DetachOption = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the commands, run nothing.")
-    ] = False,
+    dry_run: DryRunOption = False,
     inventory: InventoryOption = None,
     output: OutputOption = Output.text,
 ) -> int:
     """Run all operators on all targets, then show operators × hosts and the odd hosts.
 
-    Every GPU of a target takes jobs. UNAVAILABLE operators only count, unless --strict.
+    Every GPU of a target takes jobs. UNAVAILABLE operators only count, unless --strict. A host is
+    odd when it is off the median of its model by more than 5 %, three times the spread over the
+    hosts, and that over its own processes; that takes three hosts of a model.
     """
-    from orchestrator.suites.measuring import Measuring
     from orchestrator.workflows import detached
     from orchestrator.workflows.policy import Policy
     from orchestrator.workflows.testall import resume as resume_workflow
@@ -110,7 +111,9 @@ def testall(
                 "--hosts": hosts,
                 "--spread": spread is not Spread.replicate,
                 "--cold": cold,
+                "--generate": generate,
                 "--update": update,
+                "--samples": samples,
                 "--sampling": sampling,
                 "--repeats": repeats,
                 "--case": case,
@@ -119,12 +122,14 @@ def testall(
                 "--dry-run": dry_run,
             }
         )
-    measuring = Measuring(
-        sampling=sampling.value if sampling else None,
+    mode = merge_mode(generate, update)
+    measuring = measuring_of(
+        samples=samples,
+        sampling=sampling,
         repeats=repeats,
-        cases=parse_cases(case),
+        case=case,
         strict=strict,
-        profiler=parse_profile(profile),
+        profile=profile,
     )
     background = detached.run_of_this_process()
     context = limited(
@@ -135,6 +140,7 @@ def testall(
         run=run_timeout,
         retries=retries,
     )
+    chosen = matching(context, split_names(ops)) if ops else None
     if detach and not dry_run and background is None:
         return detached.start(context.runs, context.sink, resume)
     policy = Policy(retry_hung=retry_hung, serial=serial, detached=background is not None)
@@ -143,9 +149,9 @@ def testall(
     how: Literal["replicate", "shard"] = "shard" if spread is Spread.shard else "replicate"
     return testall_workflow(
         context,
-        split_names(ops) if ops else None,
+        chosen,
         spread=how,
-        mode="update" if update else "generate",
+        mode=mode,
         measuring=measuring,
         policy=policy,
         failed=failed,

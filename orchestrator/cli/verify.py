@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from orchestrator.cli.common import (
     HostsOption,
     InventoryOption,
     Output,
     OutputOption,
     make_context,
-    operators_of,
+)
+from orchestrator.cli.options import (
+    CaseOption,
+    DryRunOption,
+    OpOption,
+    StrictOption,
+    matching,
+    named_operators,
     parse_cases,
 )
 
 
 def verify(
-    op: Annotated[
-        list[str],
-        typer.Option("--op", metavar="A[,B]", help="Operators, in order; may be repeated."),
-    ],
+    op: OpOption,
     hosts: HostsOption = None,
-    case: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE", help="Only the cases of a sweep with this; may be repeated."
-        ),
-    ] = None,
-    strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict", help="UNVERIFIED exits 6; a device that the config does not name, 3."
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the commands, run nothing.")
-    ] = False,
+    case: CaseOption = None,
+    strict: StrictOption = False,
+    dry_run: DryRunOption = False,
     inventory: InventoryOption = None,
     output: OutputOption = Output.text,
 ) -> int:
@@ -48,6 +36,7 @@ def verify(
     """
     from orchestrator.workflows.verify import verify as verify_workflow
 
-    ops, cases = operators_of(op), parse_cases(case)
+    names, cases = named_operators(op), parse_cases(case)
     context = make_context(inventory, hosts, output)
+    ops = matching(context, names)
     return verify_workflow(context, ops, cases=cases, strict=strict, dry_run=dry_run)

@@ -31,7 +31,10 @@ def context() -> Context:
         ({"silence": "none", "job": "none"}, {"silence": None, "job": None}),
         ({"job": "1e3", "run": "7200"}, {"job": 1000.0, "run": 7200.0}),
         ({"retries": 0}, {"retries": 0}),
-        ({"connect": 2.5}, {"connect": 2.5}),
+        ({"connect": "2.5"}, {"connect": 2.5}),
+        ({"connect": "2m", "silence": "90s", "job": "1.5h", "run": "1d"}, {"connect": 120.0}),
+        ({"silence": "90s", "job": "1.5h", "run": "1d"}, {"silence": 90.0, "job": 5400.0}),
+        ({"silence": "2m", "run": "1d"}, {"silence": 120.0, "run": 86400.0}),
     ],
 )
 def test_limits_go_over_the_inventory(given: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -49,16 +52,18 @@ def test_limits_go_over_the_inventory(given: dict[str, Any], expected: dict[str,
     assert [target.name for target in changed.inventory.targets] == ["here", "there"]
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "inf", "nan", "", "soon", "1s", "None"])
+@pytest.mark.parametrize(
+    "value", ["0", "-1", "inf", "nan", "", "soon", "1w", "1 s", "m", "1e999", "2m30", "None"]
+)
 @pytest.mark.parametrize("name", ["silence", "job", "run"])
 def test_what_is_no_time(name: str, value: str) -> None:
     with pytest.raises(UsageError, match="is no time"):
         limited(context(), **{**NONE, name: value})
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
-def test_what_is_no_time_to_connect(value: float) -> None:
-    with pytest.raises(UsageError, match="--connect-timeout is no time"):
+@pytest.mark.parametrize("value", ["0", "-1", "inf", "nan", "none"])
+def test_what_is_no_time_to_connect(value: str) -> None:
+    with pytest.raises(UsageError, match=f"--connect-timeout '{value}' is no time"):
         limited(context(), **{**NONE, "connect": value})
 
 
@@ -72,7 +77,12 @@ def test_what_is_no_time_to_connect(value: float) -> None:
         ("run --op x --detach --retries -1", "--retries"),
         ("testall --detach --case =1", "is no KEY=VALUE"),
         ("testall --detach --job-timeout 0", "--job-timeout '0' is no time"),
-        ("testall --detach --connect-timeout 0", "--connect-timeout is no time"),
+        ("testall --detach --connect-timeout 0", "--connect-timeout '0' is no time"),
+        ("run --op x --connect-timeout none", "write seconds above 0, 2m, 1h"),
+        ("run --op x* --detach", "benchmark"),
+        ("testall --generate --update", "exclude each other"),
+        ("testall --resume x --samples 3 --generate", "--generate and --samples cannot be"),
+        ("doctor here --hosts here", "targets are named twice"),
         ("testall --detach --profile '", "--profile"),
         ("testall --detach --resume none", "no run yet"),
         ("testall --resume x --hosts here --serial", "--hosts cannot be"),
