@@ -35,7 +35,7 @@ RunArgument = Annotated[
 ]
 OnlyOption = Annotated[
     list[str] | None,
-    typer.Option("--op", metavar="A[,B]", help="Only these operators; may be repeated."),
+    typer.Option("--op", metavar="A[,B]", help="Only these operators or globs; may be repeated."),
 ]
 PatternArgument = Annotated[
     str | None, typer.Argument(metavar="[P]", help="Targets, as for --hosts.")

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
 from orchestrator.errors import ExitCode, UnusableError, UsageError
 from orchestrator.events import Planned, Summary
@@ -26,7 +27,7 @@ def repro(context: Context, run: str | None, ops: Sequence[str]) -> ExitCode:
     jobs = [
         PlannedJob(known[job["target"]], job["op"], job["job"], job["spec"], job["attempt"])
         for job in planned
-        if job["target"] in known and (not ops or job["op"] in ops)
+        if job["target"] in known and (not ops or any(fnmatchcase(job["op"], name) for name in ops))
     ]
     if not jobs:
         had = ", ".join(sorted({job["op"] for job in planned}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def logs(
     targets: Sequence[str] | None,
     follow: bool,
 ) -> ExitCode:
-    """Tell the logs of ``ops`` (none: all) on ``targets`` (None: all), job by job.
+    """Tell the logs of ``ops`` (names or globs, none: all) on ``targets`` (None: all), job by job.
 
     With ``follow`` until no command is at work on the run any more; the lines of jobs that run side
     by side then come as they are printed. Raises ``UsageError`` when the run has no such job.
@@ -116,7 +117,7 @@ def _wanted(
 ) -> list[tuple[str, str]]:
     jobs = [(job["target"], job["op"]) for job in folder.planned()]
     had = {op for _, op in jobs}
-    missing = [op for op in ops if op not in had]
+    missing = [op for op in ops if not any(fnmatchcase(each, op) for each in had)]
     if missing:
         raise UsageError(
             f"the run had no operator {missing[0]!r}",
@@ -126,7 +127,8 @@ def _wanted(
     found = [
         (target, op)
         for target, op in dict.fromkeys(jobs)
-        if (not ops or op in ops) and (targets is None or target in targets)
+        if (not ops or any(fnmatchcase(op, name) for name in ops))
+        and (targets is None or target in targets)
     ]
     if not found:
         raise UsageError(

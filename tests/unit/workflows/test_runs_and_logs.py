@@ -270,6 +270,8 @@ def test_bytes_of_any_kind_and_lines_of_any_length(make: Make, heard: Heard) -> 
     ("chosen", "found"),
     [
         ({"ops": ["rms_norm"]}, [("a", "rms_norm")]),
+        ({"ops": ["rms_*"]}, [("a", "rms_norm")]),
+        ({"ops": ["*"], "targets": ["b:box"]}, [("b:box", "gelu")]),
         ({"targets": ["b:box"]}, [("b:box", "gelu")]),
         ({"ops": ["gelu"], "targets": ["a", "b:box"]}, [("a", "gelu"), ("b:box", "gelu")]),
     ],
