@@ -70,6 +70,8 @@ def test_up_again_keeps_everything(fleet: LoopbackFleet) -> None:
 def test_inventory_is_printed_again(fleet: LoopbackFleet) -> None:
     assert fleet_command("inventory").stdout == fleet.inventory
     assert "hosts: loop[1-2]" in fleet.inventory
+    # Another fleet on this machine locks elsewhere.
+    assert f"lock_folder: {fleet.state}/hosts/loop1/locks}}" in fleet.inventory
 
 
 @pytest.mark.parametrize("host", ["loop1", "loop2"])
