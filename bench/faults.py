@@ -21,7 +21,17 @@ from common.tools import machine, need, version
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from fleet.faults import DEAD_LINK, FAULTS, GONE, Fault, Seen, broken, intact, observe  # noqa: E402
+from fleet.faults import (  # noqa: E402
+    DEAD_LINK,
+    FAULTS,
+    GONE,
+    Fault,
+    Seen,
+    asleep,
+    broken,
+    intact,
+    observe,
+)
 from fleet.scene import SIZES, ground  # noqa: E402
 
 TABLE = ROOT / "docs" / "measured" / "faults.md"
@@ -70,7 +80,7 @@ def measure(names: list[str]) -> tuple[list[list[str]], bool]:
     """Inject the faults of these names, or all; the table's lines, and whether all was kept."""
     rows, kept = [], True
     with ground() as fleet:
-        for fault in FAULTS:
+        for fault in (*FAULTS, asleep(300.0)):
             reason = fault.unfit()
             if names and fault.name not in names:
                 continue

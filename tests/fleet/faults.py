@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,15 +18,39 @@ from pathlib import Path
 from typing import Any
 
 from .conftest import LoopbackFleet
-from .scene import HOST, NAME, OP, SIZES, Scene, remains, scene
+from .scene import HOST, NAME, OP, SIZES, Scene, remains, run, scene
 from .workbench import Result, wait_until
 
 DEAD_LINK = 15.0  # seconds: the default of `timeouts.dead_link`
 GONE = 10.0  # seconds after detection that a job's processes may last
 LIMIT = 120.0  # seconds for everything to settle
 JOB_LIMIT, SILENCE = 4.0, 3.0
+# The clock of the day as a shared library has it that is loaded before the C library.
+CLOCK = """
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+enum { AHEAD = 365 * 86400 };
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    int wrong = syscall(SYS_clock_gettime, clock, now);
+    if (!wrong && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += AHEAD;
+    return wrong;
+}
+int gettimeofday(struct timeval *now, void *zone) {
+    int wrong = syscall(SYS_gettimeofday, now, zone);
+    if (!wrong) now->tv_sec += AHEAD;
+    return wrong;
+}
+time_t time(time_t *now) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    if (now) *now = t.tv_sec;
+    return t.tv_sec;
+}
+"""
 FREEZER = Path("/sys/fs/cgroup/freezer")
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 
 Inject = Callable[[Scene], float | None]
 Act = Callable[[Scene], None]
@@ -54,7 +79,6 @@ class Fault:
     says: str = ""
     flags: tuple[str, ...] = ()
     timeouts: Mapping[str, Any] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
     far: bool = False
     told: bool = False
     goes_on: bool = False
@@ -90,8 +114,8 @@ class Seen:
 def observe(fault: Fault, fleet: LoopbackFleet) -> Seen:
     """Begin a run, inject the fault, wait until all has settled, look at what is left."""
     with scene(fleet) as stage:
-        stage.lay(far=fault.far, timeouts=fault.timeouts, environment=fault.environment)
         fault.before(stage)
+        stage.lay(far=fault.far, timeouts=fault.timeouts)
         stage.begin("run", "--op", OP, *fault.flags)
         began = time.monotonic()
         visible = fault.inject(stage)
@@ -344,13 +368,14 @@ def finish(stage: Scene) -> None:
     stage.let_end()
 
 
-def sleep_then_wake(seconds: float) -> Inject:
-    """The controller's machine sleeps, and its part of the link with it."""
+def sleep(seconds: float) -> Inject:
+    """The controller's machine sleeps, and its end of the link with it."""
 
     def inject(stage: Scene) -> float:
-        stage.running.process.send_signal(signal.SIGSTOP)
+        assert stage.controller is not None
+        os.kill(stage.controller, signal.SIGSTOP)
         time.sleep(seconds)
-        stage.running.process.send_signal(signal.SIGCONT)
+        os.kill(stage.controller, signal.SIGCONT)
         return time.monotonic()
 
     return inject
@@ -384,9 +409,17 @@ def no_freezer() -> str | None:
     return None if (FREEZER / "tasks").exists() else "no cgroup v1 freezer"
 
 
-def no_faketime() -> str | None:
-    """Why no clock can be skewed here."""
-    return None if FAKETIME.exists() else "faketime is not installed"
+def no_compiler() -> str | None:
+    """Why no clock can be skewed here: that needs a library of one's own."""
+    return None if shutil.which("cc") else "no C compiler"
+
+
+def skew_clock(stage: Scene) -> None:
+    """Logins get a library that puts the clock of the day ahead; nobody else's is touched."""
+    source, library = stage.folder / "clock.c", stage.folder / "clock.so"
+    source.write_text(CLOCK)
+    run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source)])
+    stage.log_in_with(LD_PRELOAD=str(library))
 
 
 @dataclass(frozen=True)
@@ -608,16 +641,31 @@ FAULTS = (
     ),
     Fault(
         "host's clock",
-        "a year ahead, running 5 times as fast",
+        "a year ahead for all that logs in there",
         nothing,
         0,
         PASSED,
         goes_on=True,
         pause=4,
-        unfit=no_faketime,
-        environment={"LD_PRELOAD": str(FAKETIME), "FAKETIME": "+1y", "DONT_FAKE_MONOTONIC": "1"},
+        unfit=no_compiler,
+        before=skew_clock,
     ),
 )
+
+
+def asleep(seconds: float, **timeouts: float) -> Fault:
+    """A laptop that sleeps while its run goes on in the background: no line is missed."""
+    return Fault(
+        f"mxfleet asleep, {seconds:g} s",
+        "SIGSTOP of a run with --detach, SIGCONT",
+        sleep(seconds),
+        0,
+        PASSED,
+        flags=("--detach",),
+        timeouts=timeouts,
+        goes_on=True,
+        pause=10,
+    )
 
 
 @contextmanager

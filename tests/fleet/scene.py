@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from common.network import Network, delayed_network
 from common.sshd import running_sshd
 
+from orchestrator.execute.folder import RunFolder
 from orchestrator.transport.agent.proc import COOKIE
 
 from .conftest import DEFAULT_STATE, LoopbackFleet, bring_up, fleet_command
@@ -133,35 +134,35 @@ class Scene:
         self.until = fleet.share(HOST) / f"{self.folder.name}-until"
         stack.callback(self.until.unlink, missing_ok=True)
         stack.callback(self._kill_all)
+        self._login: dict[str, str] = {}
         self.network: Network | None = None
         self.sshd: Sshd | None = None
         self.running: Running
+        self.controller: int | None = None  # of a run in the background
         self.job = ""
         self.run = ""
         self.processes: list[Seen] = []  # of the job, when it had begun
         self.inside: list[Seen] = []  # its agent in the container and the guardian, in that order
         self.outside: list[Seen] = []  # the same of the host, which hold the lock
 
-    def lay(
-        self,
-        *,
-        far: bool = False,
-        timeouts: Mapping[str, Any] | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        """The way to the host, the inventory, the job's config. ``environment``: of its logins."""
+    def log_in_with(self, **variables: str) -> None:
+        """Have ``lay`` give these to all that logs in on the host."""
+        self._login.update(variables)
+
+    def lay(self, *, far: bool = False, timeouts: Mapping[str, Any] | None = None) -> None:
+        """The way to the host, the inventory, the job's config."""
         engine = f"unix://{self.fleet.state}/hosts/{HOST}/docker.sock"
-        variables = {"DOCKER_HOST": engine, **(environment or {})}
         if far:
             self.network = self.stack.enter_context(delayed_network(0.05))
             self.bench.within = ("ip", "netns", "exec", self.network.client)
             (self.folder / "sshd").mkdir()
             config = self.stack.enter_context(
-                running_sshd(self.network, self.folder / "sshd", variables)
+                running_sshd(self.network, self.folder / "sshd", {"DOCKER_HOST": engine})
             )
         else:
-            pairs = " ".join(f"{name}={value}" for name, value in variables.items())
-            self.sshd = Sshd(self.folder / "sshd", {"SetEnv": pairs})
+            pairs = {"DOCKER_HOST": engine, **self._login}
+            words = " ".join(f"{name}={value}" for name, value in pairs.items())
+            self.sshd = Sshd(self.folder / "sshd", {"SetEnv": words})
             self.stack.callback(self.sshd.stop)
             config = self.folder / "ssh_config"
             config.write_text(self.sshd.host_block(NAME))
@@ -172,8 +173,15 @@ class Scene:
         self.bench.config(OP, nap=self.nap, until=inside, sizes=list(SIZES), steps=100_000)
 
     def begin(self, *words: str) -> None:
-        """Start mxfleet; return when its job has measured and lingers."""
+        """Start mxfleet; return when its job has measured and lingers.
+
+        Of a run in the background, what it says is seen by attaching to it.
+        """
         self.running = self.bench.start(*words, "--output", "json")
+        if "--detach" in words:
+            said = self.running.result(PATIENCE).events()[-1]
+            self.controller = RunFolder(Path(said["folder"])).holder()
+            self.running = self.bench.start("attach", said["run"], "--output", "json")
         self.running.wait_for('"text": "step 1"', seconds=PATIENCE)
         started = next(e for e in self.events() if e["event"] == "job_started")
         self.job = started["job"]
@@ -302,6 +310,7 @@ class Scene:
             with contextlib.suppress(ProcessLookupError):
                 self.running.signal_group(signal.SIGKILL)
         named = [one.pid for one in remains([*self.inside, *self.outside])]
+        named += [self.controller] if self.controller is not None else []
         for pid in [*named, *carrying(self.run or self.folder.name, self.nap)]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

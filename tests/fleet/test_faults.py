@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from .conftest import LoopbackFleet
-from .faults import FAULTS, Fault, broken, intact, observe
+from .faults import FAULTS, Fault, asleep, broken, intact, observe
 from .scene import ground
 
 GENEROUS = 4.0  # times as long as is promised: this machine may be busy
@@ -24,7 +24,11 @@ def lone(fleet: LoopbackFleet) -> Iterator[LoopbackFleet]:
         yield made
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "fault",
+    [*FAULTS, asleep(12.0, dead_link=3.0)],
+    ids=lambda fault: fault.name.replace(" ", "-"),
+)
 def test_a_fault_leaves_nothing_and_loses_nothing(lone: LoopbackFleet, fault: Fault) -> None:
     reason = fault.unfit()
     if reason is not None:

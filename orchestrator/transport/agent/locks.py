@@ -229,6 +229,9 @@ class _Lock(object):
             suspect = Suspect(self.note, self._docker)
             if told.get("unkillable"):
                 left = suspect.host_view(told["unkillable"]) or suspect.look()
+            elif told:
+                # Whoever asked for the lock has given the job up: it is held for nobody.
+                left = prove(suspect, lambda: MARGIN_SECONDS, KILL_SECONDS)
             else:
                 left = prove(suspect, self._patience, KILL_SECONDS)
         for take in self._takes.values():
