@@ -266,14 +266,16 @@ class Scene:
         lines = done.stdout.decode().splitlines()
         return told + [f"{pid} ({state}) inside" for pid, state in map(str.split, lines)]
 
-    def container_pid(self) -> int:
-        """The container's first process."""
+    def _where(self, inside: bool) -> list[str]:
+        """What runs a command in the container's file system, with our rights, or here."""
         words = ("inspect", "-f", "{{.State.Pid}}", self.fleet.container)
-        return int(self.fleet.docker(HOST, *words).stdout)
+        pid = self.fleet.docker(HOST, *words).stdout.decode().strip()
+        # Its process ids as well: umount looks itself up in /proc.
+        return ["nsenter", "-t", pid, "-m", "-p"] if inside else []
 
     def small_disk(self, folder: str, *, inside: bool, megabytes: int = 4) -> None:
         """Mount a small file system on ``folder``, in the container if so."""
-        where = ["nsenter", "-t", str(self.container_pid()), "-m"] if inside else []
+        where = self._where(inside)
         options = f"size={megabytes}m,mode=0700"
         run([*where, "mkdir", "-p", folder])
         run([*where, "mount", "-t", "tmpfs", "-o", options, "tmpfs", folder])
@@ -281,14 +283,14 @@ class Scene:
 
     def fill(self, folder: str, *, inside: bool) -> None:
         """Leave no byte on the file system."""
-        where = ["nsenter", "-t", str(self.container_pid()), "-m"] if inside else []
+        where = self._where(inside)
         words = ["dd", "if=/dev/zero", f"of={folder}/filler", "bs=4096"]
         done = subprocess.run([*where, *words], capture_output=True, check=False)
         assert b"No space left" in done.stderr, done.stderr
 
     def empty(self, folder: str, *, inside: bool) -> None:
         """The room is back."""
-        where = ["nsenter", "-t", str(self.container_pid()), "-m"] if inside else []
+        where = self._where(inside)
         run([*where, "rm", f"{folder}/filler"])
 
     def drop(self, *condition: str) -> None:
