@@ -140,6 +140,23 @@ def test_a_killed_controller(site: Many, point: Callable[[Path], bool]) -> None:
             assert lines[:-1] == [f"{op} line {number}" for number in range(12)]
 
 
+def test_no_room_for_what_was_measured(site: Many) -> None:
+    """It lies on the hosts until there is room: nothing is run again for it."""
+    running = site.bench.start("testall", "--cold")
+    killed_when(running, lambda: any(talks(run) for run in site.bench.runs()))
+    run = folder_of(site)
+    raw = run / "raw"
+    kept = raw.rename(run / "kept") if raw.exists() else None
+    raw.touch()
+    assert "cannot write into the run's folder" in str(resumed(site, code=2))
+    raw.unlink()
+    if kept is not None:
+        kept.rename(raw)
+    resumed(site)
+    assert_whole(site, run)
+    assert site.noted("begin") == Counter(dict.fromkeys(OPS, 2))
+
+
 def test_killed_again_and_again(site: Many) -> None:
     """Each time a little further, the resumed ones too, some while jobs end."""
     words: tuple[str, ...] = ("testall", "--cold")
@@ -301,7 +318,7 @@ def test_pull_unites_attempts(site: Many) -> None:
     assert Counter((r["status"], r["attempt"]) for r in found) == Counter(
         {("PASSED", 1): 1, ("PASSED", 2): 1, ("NOT_RUN", 2): 1}
     )
-    assert sorted(site.csv_rows()) == ["op_a", "op_a"], print(*found, sep="\n")
+    assert sorted(site.csv_rows()) == ["op_a", "op_a"]
     site.bench.mxfleet("pull", code=3, seconds=LONG)
     assert site.bench.records(run, "h1", "op_a") == found
     shutil.rmtree(second)

@@ -33,7 +33,7 @@ def one(fleet: LoopbackFleet, tmp_path: Path) -> Iterator[Many]:
         yield made
 
 
-def testall(site: Many, *arguments: str, code: int | None = 0) -> Result:
+def run_all(site: Many, *arguments: str, code: int | None = 0) -> Result:
     return site.bench.mxfleet("testall", "--cold", *arguments, code=code, seconds=LONG)
 
 
@@ -50,7 +50,7 @@ def latest(site: Many) -> Path:
 
 def test_every_operator_on_every_target_then_the_matrix(three: Many) -> None:
     three.ops(op_a={}, op_b={"early": 2}, op_c={})
-    result = testall(three, "--output", "json")
+    result = run_all(three, "--output", "json")
     assert three.noted("done") == Counter({"op_a": 3, "op_b": 3, "op_c": 3})
     assert all(sorted(hosts) == ["h1", "h2", "h3"] for hosts in three.done_by().values())
     assert sum(three.rows(latest(three)).values()) == 3 * (1 + 3 + 1)
@@ -74,7 +74,7 @@ def test_exit_codes(
     one: Many, config: dict[str, Any], arguments: tuple[str, ...], code: int, status: str
 ) -> None:
     one.ops(odd=config, fine={})
-    result = testall(one, "--output", "json", *arguments, code=code)
+    result = run_all(one, "--output", "json", *arguments, code=code)
     (summary,) = events(result, "summary")
     assert summary["counts"] == {status: 1, "PASSED": 1}
     assert summary["exit_code"] == code
@@ -85,21 +85,21 @@ def test_operators_with_broken_files_are_told_and_the_others_run(one: Many) -> N
     benchmark = one.bench.folder / "benchmark"
     (benchmark / "config" / "config_broken.json").write_text('{\n "a": }')
     (benchmark / "runners" / "mcoplib_mxbenchmark_runner_gone_runners.py").unlink()
-    result = testall(one, code=2)
+    result = run_all(one, code=2)
     assert "left out: " in result.stderr and "config_broken.json:2: broken JSON" in result.stderr
     assert "the runner of 'runner_gone' is missing" in result.stderr
     assert one.noted("done") == Counter(["fine"])
     # Going on with it does not forget them.
-    testall_again = one.bench.mxfleet("testall", "--resume", latest(one).name, code=2, seconds=LONG)
-    assert "nothing is left to do" in testall_again.stdout + testall_again.stderr
+    again = one.bench.mxfleet("testall", "--resume", latest(one).name, code=2, seconds=LONG)
+    assert "nothing left to do" in again.stdout + again.stderr
     # Asked for by name, nothing is run.
-    testall(one, "--ops", "fine,config_broken", code=2)
+    run_all(one, "--ops", "fine,config_broken", code=2)
     assert one.noted("done") == Counter(["fine"])
 
 
 def test_a_verification_that_fails_is_never_tried_again(one: Many) -> None:
     one.ops(odd={"wrong": True})
-    testall(one, "--retries", "5", "--retry-hung", code=1)
+    run_all(one, "--retries", "5", "--retry-hung", code=1)
     assert one.noted("begin") == Counter(["odd"])
     assert one.jobs("h1") == ["odd.a1"]
 
@@ -107,17 +107,17 @@ def test_a_verification_that_fails_is_never_tried_again(one: Many) -> None:
 def test_only_what_failed_is_run_again(three: Many, tmp_path: Path) -> None:
     gate = tmp_path / "repaired"
     three.ops(fine={}, odd={"wrong": True}, missing={"missing": True})
-    testall(three, code=1)
+    run_all(three, code=1)
     failed = latest(three).name
     three.op("odd")
-    testall(three, "--failed", failed, "--hosts", "h1,h3")
+    run_all(three, "--failed", failed, "--hosts", "h1,h3")
     assert three.noted("begin") == Counter({"fine": 3, "odd": 5, "missing": 3})
     again = three.rows(latest(three))
     assert again == Counter({("h1", "odd", "PASSED"): 1, ("h3", "odd", "PASSED"): 1})
     # Shared out, each once for its model, wherever it failed.
-    testall(three, "--failed", failed, "--spread", "shard")
+    run_all(three, "--failed", failed, "--spread", "shard")
     assert three.noted("begin")["odd"] == 6
-    result = testall(three, "--failed", latest(three).name, code=2)
+    result = run_all(three, "--failed", latest(three).name, code=2)
     assert "nothing of what was chosen failed" in result.stderr
     assert not gate.exists()
 
@@ -128,9 +128,9 @@ def test_only_what_failed_is_run_again(three: Many, tmp_path: Path) -> None:
 def test_each_operator_once_for_each_model_the_longest_first(three: Many) -> None:
     lengths = {"op_a": 2, "op_b": 30, "op_c": 8, "op_d": 15}
     three.ops(**{op: {"lines": lines, "pause": 0.1} for op, lines in lengths.items()})
-    testall(three, "--hosts", "h1")  # by which their durations are known
+    run_all(three, "--hosts", "h1")  # by which their durations are known
     three.inventory({"h1": {"model": "M"}, "h2": {"model": "M"}, "h3": {"model": "N"}})
-    result = testall(three, "--spread", "shard", "--output", "json")
+    result = run_all(three, "--spread", "shard", "--output", "json")
     assert three.noted("done") == Counter(dict.fromkeys(lengths, 3))
     by_model = {"M": ("h1", "h2"), "N": ("h3",)}
     run = latest(three)
@@ -250,7 +250,7 @@ def test_two_lanes_side_by_side_know_of_each_other(two_gpus: Many, tmp_path: Pat
 def test_serial_is_one_at_a_time_on_the_first_gpu(two_gpus: Many) -> None:
     site = two_gpus
     site.ops(**{f"op_{n}": {"lines": 3, "shows": ["CUDA_VISIBLE_DEVICES"]} for n in range(4)})
-    result = testall(site, "--serial")
+    result = run_all(site, "--serial")
     order = [line.split(" ")[0] for line in site.ledger.read_text().splitlines()]
     assert order == ["begin", "done"] * 4
     seen = [line for line in result.said("h1") if line.startswith("shows ")]
@@ -351,7 +351,7 @@ def test_limits(
     attempts: list[str],
 ) -> None:
     one.ops(hangs={"hangs": str(tmp_path / "hung"), "once": True, "early": 1})
-    testall(one, *arguments, code=code)
+    run_all(one, *arguments, code=code)
     rows = one.rows(latest(one))
     assert {status for _, _, status in rows} == statuses | {"PASSED"}
     assert one.jobs("h1") == attempts
@@ -360,13 +360,13 @@ def test_limits(
 
 def test_a_job_that_hangs_for_ever_is_asked_once_more_only(one: Many, tmp_path: Path) -> None:
     one.ops(hangs={"hangs": str(tmp_path / "hung")}, fine={})
-    testall(one, "--silence", "2", "--retry-hung", code=4)
+    run_all(one, "--silence", "2", "--retry-hung", code=4)
     assert one.jobs("h1") == ["fine.a1", "hangs.a1", "hangs.a2"]
 
 
 def test_the_runs_time_ends_what_is_left_and_says_so(three: Many) -> None:
     three.ops(**{f"op_{n}": {"lines": 600, "pause": 0.05} for n in range(2)})
-    result = testall(three, "--run-timeout", "6", code=4)
+    result = run_all(three, "--run-timeout", "6", code=4)
     assert three.noted("begin") == Counter({"op_0": 3})
     rows = three.rows(latest(three))
     assert {(op, status) for _, op, status in rows} == {
@@ -383,7 +383,7 @@ def test_the_time_to_connect(one: Many) -> None:
     os.kill(one.sshds["h1"].listener, signal.SIGSTOP)  # it takes connections and says nothing
     try:
         began = time.monotonic()
-        result = testall(one, "--connect-timeout", "2", "--retries", "0", code=3)
+        result = run_all(one, "--connect-timeout", "2", "--retries", "0", code=3)
         took = time.monotonic() - began
     finally:
         os.kill(one.sshds["h1"].listener, signal.SIGCONT)
@@ -400,7 +400,7 @@ def test_most_targets_unreachable_is_said_once(one: Many) -> None:
     gone = {f"g{n}": {"ssh_config": "none", "address": "127.0.0.1", "port": port} for n in range(6)}
     hosts = {name: dict(settings) for name, settings in gone.items()}
     one.bench.inventory(hosts=hosts, container="none", env_script="none", retries=1)
-    result = testall(one, code=3)
+    result = run_all(one, code=3)
     said = [line for line in result.stderr.splitlines() if "fail the same way, stopping" in line]
     assert len(said) == 1 and "4 of 6 targets" in said[0]
     summary = json.loads((latest(one) / "testall-summary.json").read_text())
@@ -434,7 +434,7 @@ def test_most_targets_unusable_is_said_once_and_who_works_goes_on(
             "docker_command": ["docker", "-H", engine],
         }
     (one.bench.folder / "inventory.yaml").write_text(json.dumps(inventory))
-    result = testall(one, code=3)
+    result = run_all(one, code=3)
     assert result.stderr.count("fail the same way, stopping") == 1, result
     assert one.rows(latest(one))["h1", "op_a", "PASSED"] == 1
 
