@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -163,14 +164,19 @@ def _summarise(words: list[str], code: int, complaint: str) -> None:
     from orchestrator.show import make_renderer
 
     command = next((word for word in words if not word.startswith("-")), "mxfleet")
-    make_renderer("json", sys.stdout, sys.stderr)(
-        Summary(command=command, exit_code=code, message=complaint)
-    )
+    with suppress(MxfleetError):  # nobody reads it, or it finds no room
+        make_renderer("json", sys.stdout, sys.stderr)(
+            Summary(command=command, exit_code=code, message=complaint)
+        )
 
 
 def _complain(text: str) -> None:
     line = " ".join(text.split())
-    print(f"mxfleet: {line}".encode("utf-8", "replace").decode("utf-8"), file=sys.stderr)
+    try:
+        print(f"mxfleet: {line}".encode("utf-8", "replace").decode("utf-8"), file=sys.stderr)
+        sys.stderr.flush()
+    except OSError:  # a full disk, or nobody reads: the exit code stays what it is
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from orchestrator.events import Event, OutputLine
 _LONGEST_NAME = 120  # with a suffix well below what file systems take
 _PRIVATE = ("plan.json", "inventory.yaml")  # they hold the targets' environment
 _LOCK_TRIES, _LOCK_PAUSE = 10, 0.03  # seconds
+_MOST_ATTEMPTS = 1 << 16
 _UNSAFE = re.compile(r"[^A-Za-z0-9._@+:=-]+")
 
 
@@ -55,6 +56,21 @@ def not_kept(path: Path, error: OSError) -> NotKeptError:
         where=str(path),
         hint="free some space there, then `mxfleet pull`",
     )
+
+
+def _check(job: Mapping[str, Any]) -> None:
+    """Raise ``TypeError`` for a job of a plan, or a spec, that nothing can be made of."""
+    spec = job.get("spec", {})
+    lists = [spec.get(key, []) for key in ("argv", "path", "ld_library_path", "profiler")]
+    env = spec.get("env", {})
+    words = [job.get("job", ""), spec.get("tree", ""), spec.get("python", ""), *env.values()]
+    words += [spec.get("store") or "", spec.get("workdir", ""), spec.get("env_script") or ""]
+    words += [word for each in lists for word in each]
+    sound = all(isinstance(each, list) for each in lists)
+    if not sound or not all(isinstance(word, str) for word in words):
+        raise TypeError("spec")
+    if not isinstance(job.get("attempt", 1), int) or not 0 < job.get("attempt", 1) < _MOST_ATTEMPTS:
+        raise TypeError("attempt")
 
 
 def still_going_on(folder: RunFolder) -> UsageError:
@@ -189,7 +205,9 @@ class RunFolder:
                 job["target"], job["op"] = str(job["target"]), str(job["op"])
             if any(key not in job for job in jobs for key in needed):
                 raise KeyError(needed)
-        except (KeyError, TypeError, ValueError):
+            for job in jobs:
+                _check(job)
+        except (KeyError, TypeError, ValueError, AttributeError):
             raise UsageError(
                 "the plan of the run is damaged",
                 where=str(self.path / "plan.json"),

@@ -16,7 +16,7 @@ from typing import Any
 
 from orchestrator.errors import MxfleetError, NoTreeError, TransientError
 from orchestrator.events import Note, Sink
-from orchestrator.execute.folder import RunFolder
+from orchestrator.execute.folder import NotKeptError, RunFolder
 from orchestrator.execute.job import Attempt, attach_job, fetch_job, run_job
 from orchestrator.inventory.model import Target
 from orchestrator.plan.jobs import PlannedJob, next_attempt
@@ -138,7 +138,9 @@ class Attempts:
             lost = not redo and (isinstance(attempt.error, TransientError) or ended == "lost")
             hangs = self._policy.retry_hung and ended in ("timeout", "silence") and not hung
             again = (lost and tries < target.retries) or redo or hangs
-            if isinstance(attempt.error, NoTreeError) or not again or self._stopping.is_set():
+            # What cannot be kept here for now lies there still: run again it would be done twice.
+            hopeless = isinstance(attempt.error, NoTreeError | NotKeptError)
+            if hopeless or not again or self._stopping.is_set():
                 return Settled(attempt, former, started)
             if not self._dead(target, job, attempt):
                 return Settled(attempt, former, started)

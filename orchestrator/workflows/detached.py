@@ -19,7 +19,7 @@ from typing import IO
 
 from orchestrator.errors import ExitCode, TargetError, UnusableError, UsageError
 from orchestrator.events import Event, Note, RunLine, Sink, Summary, event_of
-from orchestrator.execute.folder import RunFolder, still_going_on
+from orchestrator.execute.folder import RunFolder, not_kept, still_going_on
 from orchestrator.inventory.model import Target
 from orchestrator.plan.jobs import new_run_id
 from orchestrator.workflows.activity import Activity
@@ -70,10 +70,9 @@ def _begin(runs: Path, run: str, words: Sequence[str], sink: Sink) -> ExitCode |
     folder = RunFolder(runs / run)
     if folder.is_held():
         raise still_going_on(folder)
-    runs.mkdir(parents=True, exist_ok=True)
     lasting = folder.path / CONSOLE  # a run that goes on tells more in the same place
     console = lasting if folder.path.is_dir() else runs / f".console-{run}.jsonl"
-    with console.open("ab") as stream:
+    with _open_console(console) as stream:
         told = os.fstat(stream.fileno()).st_size
         process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, *words, "--output", "json"],
@@ -89,6 +88,12 @@ def _begin(runs: Path, run: str, words: Sequence[str], sink: Sink) -> ExitCode |
                 said.seek(told)
                 _Console(said, sink).show(over=True)
             code = process.returncode
+            if told == console.stat().st_size:
+                raise UsageError(
+                    f"the run ended before it began, with exit code {code}, and left no word",
+                    where=str(console.parent),
+                    hint="is there room? Without --detach it says what is wrong",
+                )
             return ExitCode(code) if code in list(ExitCode) else ExitCode.INTERNAL
     except KeyboardInterrupt:
         process.terminate()
@@ -99,6 +104,14 @@ def _begin(runs: Path, run: str, words: Sequence[str], sink: Sink) -> ExitCode |
         elif console != lasting:
             console.unlink()
     return None
+
+
+def _open_console(console: Path) -> IO[bytes]:
+    try:
+        console.parent.mkdir(parents=True, exist_ok=True)
+        return console.open("ab")
+    except OSError as error:
+        raise not_kept(console, error) from None
 
 
 def _at_work(process: subprocess.Popen[bytes], folder: RunFolder) -> bool:

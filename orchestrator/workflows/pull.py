@@ -74,8 +74,7 @@ def saved_plan(folder: RunFolder) -> dict[str, Any]:
     try:
         assert saved["mode"] in ("generate", "update")
         assert {"run", "tree"} <= saved.keys()
-        for job in saved["jobs"]:
-            assert {"target", "op", "job", "spec", "attempt"} <= job.keys()
+        saved["jobs"] = folder.planned("job", "spec", "attempt")
         saved["measuring"] = Measuring.from_dict(saved.get("measuring", {}))
     except (AssertionError, AttributeError, KeyError, TypeError):
         raise UsageError(

@@ -147,6 +147,20 @@ def test_ctrl_c_outside_a_run_is_one_line(
     assert (summary["exit_code"], summary["message"]) == (ExitCode.INTERRUPTED, "interrupted")
 
 
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_the_exit_code_is_the_same_where_nothing_can_be_said(tmp_path: Path, output: str) -> None:
+    program = "from orchestrator.cli.main import main; main()"
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program, "runs", "--output", output],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=full,
+            check=False,
+        )
+    assert done.returncode == ExitCode.USAGE  # there is no inventory
+
+
 def test_own_fault_leaves_a_report(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

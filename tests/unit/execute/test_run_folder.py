@@ -7,6 +7,7 @@ import os
 import threading
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -194,3 +195,29 @@ def test_who_looks_whether_a_folder_is_held_keeps_nobody_from_holding_it(tmp_pat
         assert folder.is_held()
     assert folder.holder() is None
     timer.join()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"spec": 7},
+        {"spec": {"env": 1e308}},
+        {"spec": {"env": {"A": None}}},
+        {"spec": {"argv": "word"}},
+        {"spec": {"argv": [["word"]]}},
+        {"spec": {"store": 5}},
+        {"job": 5},
+        {"attempt": "1"},
+        {"attempt": 0},
+        {"attempt": 10**9},
+    ],
+    ids=str,
+)
+def test_a_damaged_plan_is_told(tmp_path: Path, changes: dict[str, Any]) -> None:
+    folder = RunFolder.create(tmp_path, "r")
+    job = {"target": "h", "op": "o", "job": "j", "spec": {"env": {}, "store": None}, "attempt": 1}
+    folder.write_json("plan.json", {"jobs": [job]})
+    assert folder.planned("job", "spec", "attempt") == [job]
+    folder.write_json("plan.json", {"jobs": [{**job, **changes}]})
+    with pytest.raises(UsageError, match="damaged"):
+        folder.planned("job", "spec", "attempt")
