@@ -147,6 +147,21 @@ def test_ctrl_c_outside_a_run_is_one_line(
     assert (summary["exit_code"], summary["message"]) == (ExitCode.INTERRUPTED, "interrupted")
 
 
+def test_ctrl_c_while_it_loads_is_one_line() -> None:
+    code = """
+import sys
+class Interrupt:
+    def find_spec(self, name, path, target=None):
+        if name == "typer":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+from orchestrator.cli.main import main
+main(["runs"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (ExitCode.INTERRUPTED, "mxfleet: interrupted\n")
+
+
 @pytest.mark.parametrize("output", ["text", "json"])
 def test_the_exit_code_is_the_same_where_nothing_can_be_said(tmp_path: Path, output: str) -> None:
     program = "from orchestrator.cli.main import main; main()"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from orchestrator.cli.main import app
+from orchestrator.cli.app import app
 
 README = Path(__file__).parents[3] / "README.md"
 ROW = re.compile(r"^\| `mxfleet ([a-z]+(?: [a-z]+)?)(.*)` ?.*\|.*\|$", re.M)
