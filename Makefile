@@ -44,7 +44,7 @@ lint: setup ## style, types, layers
 	$(BIN)/mypy
 	MYPYPATH=env/loopback $(BIN)/mypy env/loopback/fleet.py
 	MYPYPATH=benchmark $(BIN)/mypy --strict benchmark/harness
-	$(BIN)/mypy --strict --exclude "bench/(trivial|plain)" bench
+	MYPYPATH=tests $(BIN)/mypy --strict --exclude "bench/(trivial|plain)" bench
 	$(BIN)/lint-imports
 
 # The fleet is brought up here, where its progress shows, and ended when it was not up before;

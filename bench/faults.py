@@ -61,7 +61,8 @@ missed: of the job's output those that its log here lacks. Afterwards each host 
 
 def row(fault: Fault, found: Seen, wrong: list[str]) -> list[str]:
     """A fault as a line of the table."""
-    outcome = f"{found.outcome}{', then pull' if fault.recover else ''}"
+    said = f", {fault.says}" if fault.says in found.said and fault.says not in found.outcome else ""
+    outcome = f"{found.outcome}{said}{', then pull' if fault.recover else ''}"
     return [
         fault.name,
         fault.what,

@@ -44,7 +44,7 @@ def worst(entry: Mapping[str, Any]) -> None:
         return  # its shape or kind is wrong, which the reason says
     shape = f"{tuple(entry['shape'])} {entry['dtype']}"
     say(f"  >> [WORST] {entry['output'] or 'output'} {shape}: {entry['reason']}")
-    rows = [("index", "got", "expected", "abs error", "rel error")]
+    rows: list[tuple[str, ...]] = [("index", "got", "expected", "abs error", "rel error")]
     for element in entry["elements"]:
         errors = (element["abs_error"], element["rel_error"])
         rows.append(

@@ -47,7 +47,7 @@ def children() -> set[int]:
 
 def living() -> set[int]:
     """The children of this process that have not ended."""
-    found = set()
+    found: set[int] = set()
     for pid in children():
         with suppress(OSError):
             state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
