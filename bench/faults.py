@@ -21,17 +21,8 @@ from common.tools import machine, need, version
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from fleet.faults import (  # noqa: E402
-    DEAD_LINK,
-    FAULTS,
-    GONE,
-    Fault,
-    Seen,
-    asleep,
-    broken,
-    intact,
-    observe,
-)
+from fleet.faults import FAULTS, Fault, asleep  # noqa: E402
+from fleet.observed import DEAD_LINK, GONE, Seen, broken, intact, observe  # noqa: E402
 from fleet.scene import SIZES, ground  # noqa: E402
 
 TABLE = ROOT / "docs" / "measured" / "faults.md"

@@ -1,7 +1,7 @@
 """Whatever ends a job early: nothing of it is left, its lock is free, its rows are kept, and told.
 
-The faults, and how they are injected, are in ``faults``; ``bench/faults.py`` makes a table of what
-they take. Here times are only there to tell soon from never.
+The faults are in ``faults``; ``bench/faults.py`` makes a table of what they take. Here times are
+only there to tell soon from never.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from .conftest import LoopbackFleet
-from .faults import FAULTS, Fault, asleep, broken, intact, observe
+from .faults import FAULTS, Fault, asleep
+from .observed import broken, intact, observe
 from .scene import ground
 
 GENEROUS = 4.0  # times as long as is promised: this machine may be busy
