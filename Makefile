@@ -56,8 +56,8 @@ test: lint ## lint, unit tests, fleet tests
 	test -n "$$kept" || $(AS_ROOT) $(FLEET) down >/dev/null 2>&1 || true; \
 	exit $$code
 
-bench: setup ## speed beside scp, rsync and plain ssh; writes docs/measured/
-	@code=0; for table in push run testall overhead device; do \
+bench: setup ## speed beside scp, rsync and plain ssh, and faults; writes docs/measured/
+	@code=0; for table in push run testall overhead device faults; do \
 	  $(AS_ROOT) $(BIN)/python bench/$$table.py || code=$$?; test $$code -ne 130 || break; \
 	done; exit $$code
 
