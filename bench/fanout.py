@@ -42,7 +42,7 @@ The job is the same everywhere: `cd … && source {tools.ENV_SCRIPT} && python -
 heavy and adds up some numbers. clush and Ansible (module raw) log in by ssh with its connection
 sharing off, pyinfra by Paramiko; each gets the better of {" or ".join(map(str, FORKS))} at a time,
 found in a round that does not count. The server offers one key exchange, curve25519, that all have:
-by itself ssh prefers one that Paramiko lacks and that costs it five times its CPU time here.
+by itself ssh prefers one that Paramiko lacks and that costs it six times the CPU time here.
 `mxfleet run` has its defaults and its modules compiled, as
 after an installation. It does more: on every host it starts an agent, compares the checkout with
 the working folder, locks the device, supervises the job by heartbeats and a process scan, spools

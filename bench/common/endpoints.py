@@ -15,7 +15,7 @@ from common.sshd import daemon_command, write_files
 NETWORK = "127.77.0"
 _PATIENCE = 10.0  # seconds
 # Bound to all addresses, because sshd binds to at most 16: nobody else may come in.
-# One key exchange for all clients: some prefer sntrup761, which costs ssh 50 ms of its CPU, and
+# One key exchange for all clients: some prefer sntrup761, which costs ssh 80 ms of CPU, and
 # some do not have it.
 _OPTIONS = (
     "MaxStartups 10000\nAllowUsers root@127.*\n"
