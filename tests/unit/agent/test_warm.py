@@ -46,6 +46,8 @@ class Warm:
         )
         (folder / "env").mkdir()
         (folder / "env" / "env.sh").write_text("echo sourced\nexport SOURCED=yes\n")
+        # A tree of its own: its servers are counted by its name, wherever else this test runs.
+        (folder / "env" / "mark.sh").write_text(f"# {jobs.mark}\n")
         self.tree = self.push()
 
     def push(self) -> str:
