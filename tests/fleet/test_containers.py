@@ -130,7 +130,8 @@ def test_container_killed_while_a_job_runs(bench: Bench) -> None:
         result = running.result()
         bench.fleet.in_container("loop2", "rm", gate)
     assert result.code == 3, result
-    assert re.search(r"^loop1 \| UNREACHABLE: .+", result.stderr, re.MULTILINE)
+    said = rf"^loop1 \| UNUSABLE: container {second} is not running .+docker start {second}$"
+    assert re.search(said, result.stderr, re.MULTILINE), result
     run = bench.runs()[0]
     statuses = [record["status"] for record in bench.records(run, "loop2", "probe_linger")]
     assert statuses == ["PASSED", "PASSED"]

@@ -86,6 +86,12 @@ def one_ended(run: Path) -> bool:
     return len(diary(run, "job_ended")) >= 1
 
 
+def runs_on(run: Path, host: str) -> bool:
+    """Whether a job of the host has begun and not ended."""
+    begun = {e["op"] for e in diary(run, "job_started") if e["target"] == host}
+    return bool(begun - {e["op"] for e in diary(run, "job_ended") if e["target"] == host})
+
+
 def brought_back(run: Path) -> bool:
     """Its records are here, whether or not they have been judged."""
     return any(run.glob("raw/*/op_b.jsonl"))
@@ -257,7 +263,14 @@ def test_a_host_that_is_gone_now(site: Many) -> None:
 @pytest.mark.parametrize("spread", ["replicate", "shard"])
 def test_a_host_that_is_no_longer_in_the_inventory(site: Many, spread: str) -> None:
     running = site.bench.start("testall", "--cold", "--spread", spread)
-    killed_when(running, lambda: bool(site.bench.runs()) and one_ended(folder_of(site)))
+    killed_when(
+        running,
+        lambda: (
+            bool(site.bench.runs())
+            and one_ended(folder_of(site))
+            and runs_on(folder_of(site), "h2")
+        ),
+    )
     site.inventory({"h1": None}, timeouts=HELD)
     result = resumed(site, code=2)
     assert "h2 | " in result.stdout + result.stderr and "no longer in " in result.stderr

@@ -4,6 +4,7 @@ The job's folder (see ``jobfolder``) stays on the target until it is collected, 
 lost with a connection.
 """
 
+import functools
 import os
 import selectors
 import subprocess
@@ -177,22 +178,24 @@ class Job(object):
         """Run the job in a warm worker; None when it was not started and a fresh Python has to."""
         workers = self._workers()
         why = workers.unfit(self.spec, self.store, cwd)
-        if why is None:
+        while why is None:
             try:
                 job = workers.start(self.spec, self.store, cwd, self.folder, told)
             except OSError as error:
                 why = "it cannot be started: %s" % error.strerror
+                break
+            over = functools.partial(workers.release, job)
+            outcome = self._see_through(job, job.cookies, spool, over)
+            if job.lost is not None:
+                text = "mxfleet: the warm Python of this job: %s\n" % job.lost
+                spool.append(2, text.encode())
+            if job.refused is None or outcome["ended"] != "exited":
+                outcome["strays"] += job.left
+                return outcome
+            if job.worker.fit and job.worker.has_ended():
+                told.forget()  # it served before and is of no use any more: another takes its place
             else:
-                outcome = self._see_through(
-                    job, job.cookies, spool, lambda kept: workers.release(job, kept)
-                )
-                if job.lost is not None:
-                    text = "mxfleet: the warm Python of this job: %s\n" % job.lost
-                    spool.append(2, text.encode())
                 why = job.refused
-                if why is None or outcome["ended"] != "exited":
-                    outcome["strays"] += job.left
-                    return outcome
         spool.append(2, b"mxfleet: not in a warm Python, but in a fresh one: %s\n" % why.encode())
         told.forget()
         return None

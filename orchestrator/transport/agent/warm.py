@@ -74,6 +74,10 @@ class Worker(object):
                 pass
         return {} if ended else None
 
+    def has_ended(self) -> bool:
+        """Whether there is no such process, or none any more."""
+        return self.process is None or self.process.poll() is not None
+
     def how(self) -> str:
         """How it ended, in words."""
         assert self.process is not None and self.process.returncode is not None
@@ -214,7 +218,7 @@ class Workers(object):
         """A job is over. Unless ``keep``, its worker is ended: something was not in order."""
         worker = job.worker
         worker.idle_since = time.monotonic()
-        keep = keep and not (job.refused or job.lost or job.left or _is_dead(worker))
+        keep = keep and not (job.refused or job.lost or job.left or worker.has_ended())
         with self._lock:
             if keep and not self._closing:
                 worker.fit = True
@@ -232,7 +236,7 @@ class Workers(object):
 
     def _take(self, key: Tuple[Any, ...]) -> Optional[Worker]:
         """An idle worker for ``key``; those of other trees are ended."""
-        self._end_idle(lambda worker: worker.key[0] != key[0] or _is_dead(worker))
+        self._end_idle(lambda worker: worker.key[0] != key[0] or worker.has_ended())
         with self._lock:
             for worker in self._idle:
                 if worker.key == key:
@@ -334,12 +338,8 @@ def _identity(path: str) -> Optional[Tuple[int, ...]]:
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-def _is_dead(worker: Worker) -> bool:
-    return worker.process is None or worker.process.poll() is not None
-
-
 def _has_had_its_time(worker: Worker) -> bool:
-    return _is_dead(worker) or time.monotonic() - worker.idle_since > IDLE_SECONDS
+    return worker.has_ended() or time.monotonic() - worker.idle_since > IDLE_SECONDS
 
 
 def _exit_code(status: int) -> int:
