@@ -227,10 +227,13 @@ def test_a_worker_that_is_killed_takes_its_job_along(warmth: Warm) -> None:
     assert warmth.run().outcome["exit_code"] == 0
 
 
-def test_an_idle_worker_that_is_killed_is_replaced(warmth: Warm) -> None:
+@pytest.mark.parametrize("seen", [True, False], ids=["long ago", "just now"])
+def test_an_idle_worker_that_is_killed_is_replaced(warmth: Warm, seen: bool) -> None:
+    """Also one that is still on its way out when the next job is given to it."""
     server = server_of(warmth.run())
     os.kill(server, signal.SIGKILL)
-    until(lambda: server not in servers(warmth.tree), "it is gone")
+    if seen:
+        until(lambda: server not in servers(warmth.tree), "it is gone")
     again = warmth.run()
     assert again.outcome["exit_code"] == 0 and b"mxfleet" not in again.stderr
     assert server_of(again) != server
