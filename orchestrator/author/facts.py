@@ -106,12 +106,15 @@ class Parameter:
 
     ``values``: literals of all values the test uses, as Python code, in its order (``4096``,
     ``'silu'``, ``torch.bfloat16`` for a dtype). ``kind`` ``dtype``: they are torch dtypes.
+    ``together``: names of the other parameters that the test varies along with it: their ``values``
+    are as many, and those at one index belong together.
     """
 
     name: str
     values: tuple[str, ...]
     kind: Literal["int", "float", "bool", "str", "dtype", "other"]
     place: Place
+    together: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,9 @@ class Output:
 
     Both are expressions over names of the slices. ``how``: ``exact`` (``torch.equal``, tolerances
     of 0), ``close`` (``assert_close``, ``allclose``), ``unordered`` (sorted or made sets before),
-    ``cosine``. ``atol``, ``rtol``: as Python code, None when the test leaves them to torch.
+    ``cosine``. ``atol``, ``rtol``: as Python code, None when the test leaves them to torch; of a
+    cosine, ``atol`` is what the similarity may fall short of 1 by.
+    ``when``: the condition under which the test compares them, as Python code; None: always.
     """
 
     actual: str
@@ -129,6 +134,7 @@ class Output:
     place: Place
     atol: str | None = None
     rtol: str | None = None
+    when: str | None = None
 
 
 @dataclass(frozen=True)
@@ -137,12 +143,17 @@ class Trial:
 
     All code is the test's own, dedented, one statement an entry, in order, with its names.
     ``prepare``: makes the arguments, and what the reference needs besides (a backward slice of the
-    call, without seeding, without asserts). ``arguments``: one expression for each argument that is
-    passed, by the operator's argument names, in the order of the call. ``result``: the name or
-    names (``a, b``) that hold what the call returns; None when it is not used.
+    call, without seeding of torch, without asserts). ``arguments``: one expression for each
+    argument that is passed, by the operator's argument names, in the order of the call.
+    ``result``: the name or names (``a, b``) that hold what the call returns; None when it is not
+    used.
     ``reference``: statements between, that compute the expected values from the inputs (a slice of
     ``outputs``); ``copied``: names of tensors that the reference must read as they were before the
     call, because the operator mutates them.
+    ``after``: statements that follow call and reference, and read what the operator left: they
+    bring results and expected values into the form in which ``outputs`` compares them.
+    ``skips``: conditions on the parameters, as Python code, under which the test skips or does not
+    call the operator in this way: a choice of values must fulfil none.
     ``helpers``: sources of the module-level functions, classes and constants that these use, also
     from local modules the test imports, in an order in which they can be defined.
     ``imports``: import statements that those need (never of the operator's own library).
@@ -157,6 +168,8 @@ class Trial:
     reference: tuple[str, ...]
     result: str | None = None
     copied: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    skips: tuple[str, ...] = ()
     helpers: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     # Names of the test's arguments that stand for the device ("cuda:0"), and for the seed.
