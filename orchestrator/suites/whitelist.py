@@ -38,7 +38,13 @@ def parse(source: str, where: str) -> ast.Module:
         raise TreeError(f"not Python: {reason}", where=f"{where}:1", hint="fix it") from None
 
 
-def _literal(source: str, where: str) -> ast.List:
+def lines(source: str) -> list[str]:
+    """The lines of a source as Python counts them, each with its end."""
+    return _LINE.findall(source)
+
+
+def literal(source: str, where: str) -> ast.List:
+    """The list itself, each element with its place; raises ``TreeError`` when it is none."""
     module = parse(source, where)
     for node in module.body:
         targets = node.targets if isinstance(node, ast.Assign) else []
@@ -62,7 +68,7 @@ def _literal(source: str, where: str) -> ast.List:
 
 def names(source: str, where: str) -> list[str]:
     """The operators that ``source`` lists, in its order; ``where`` is its path for errors."""
-    return [e.value for e in _literal(source, where).elts if isinstance(e, ast.Constant)]  # type: ignore[misc]
+    return [e.value for e in literal(source, where).elts if isinstance(e, ast.Constant)]  # type: ignore[misc]
 
 
 def add(source: str, new: Iterable[str], where: str) -> str:
@@ -76,16 +82,16 @@ def add(source: str, new: Iterable[str], where: str) -> str:
 
 
 def _add_one(source: str, name: str, where: str) -> str:
-    literal = _literal(source, where)
+    found = literal(source, where)
     there = names(source, where)
     index = next((i for i, known in enumerate(there) if known > name), len(there))
-    lines = _LINE.findall(source)
-    word = _quoted(name, lines, literal.elts)
-    if _one_a_line(literal):
-        _own_line(lines, literal.elts, index, word)
+    rows = lines(source)
+    word = _quoted(name, rows, found.elts)
+    if _one_a_line(found):
+        _own_line(rows, found.elts, index, word)
     else:
-        _into_line(lines, literal, index, word)
-    grown = "".join(lines)
+        _into_line(rows, found, index, word)
+    grown = "".join(rows)
     # The proof of the edit: nothing but the name is new.
     expected = [*there[:index], name, *there[index:]]
     try:
@@ -95,7 +101,7 @@ def _add_one(source: str, name: str, where: str) -> str:
     if not safe:
         raise TreeError(
             f"cannot add {name!r} to {NAME}",
-            where=f"{where}:{literal.lineno}",
+            where=f"{where}:{found.lineno}",
             hint="add it there by hand",
         )
     return grown

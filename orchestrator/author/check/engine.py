@@ -1,0 +1,71 @@
+"""Ask all rules about a tree, and leave out what comments silence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from orchestrator.author.check import suppress
+from orchestrator.author.check.benchmark import Benchmark
+from orchestrator.author.check.finding import Finding
+from orchestrator.author.check.registry import RULES
+from orchestrator.author.check.rules import load_rules
+from orchestrator.author.check.tree import CheckedTree, Known
+from orchestrator.errors import UsageError
+from orchestrator.inventory.spelling import near, short
+from orchestrator.suites.mcoplib import SCRIPT, SYNC_FOLDERS
+
+
+def check_tree(
+    tree: Path, operators: Sequence[str] | None = None, *, known: Known | None = None
+) -> list[Finding]:
+    """All findings in ``tree``, the folder with the front door, by path and line.
+
+    ``operators`` are names or globs, None means all of the tree and the tree as a whole. ``known``
+    gives what sources and libraries say of an operator. Raises ``UsageError`` for a name that the
+    tree does not have, and for a folder that is no tree.
+    """
+    load_rules()
+    checked = CheckedTree(tree, known)
+    _require_tree(checked)
+    findings: list[Finding] = []
+    if operators is None:
+        for rule in RULES.values():
+            if rule.scope == "tree":
+                findings += rule.findings(checked, None)
+        findings = suppress.in_text(checked, findings)
+    for name in checked.names if operators is None else chosen(checked, operators):
+        benchmark = Benchmark(checked, name)
+        found: list[Finding] = []
+        for rule in RULES.values():
+            if rule.scope == "benchmark" and (rule.needs is None or checked.sourced):
+                found += rule.findings(benchmark, name)
+        findings += suppress.apply(benchmark, found)
+    return sorted(findings, key=lambda one: (one.at, one.rule, one.message))
+
+
+def chosen(tree: CheckedTree, operators: Sequence[str]) -> list[str]:
+    """The operators that names and globs stand for, each once."""
+    found: dict[str, None] = {}
+    for word in operators:
+        fitting = [name for name in tree.names if fnmatchcase(name, word)]
+        if not fitting:
+            guess = near(word, tree.names)
+            raise UsageError(
+                f'the tree has nothing of an operator "{short(word)}"',
+                where=tree.shown(tree.folder),
+                hint=f'did you mean "{guess}"?' if guess else "mxfleet gen op writes a new one",
+            )
+        found.update(dict.fromkeys(fitting))
+    return list(found)
+
+
+def _require_tree(tree: CheckedTree) -> None:
+    if tree.script.is_file() or any((tree.folder / name).is_dir() for name in SYNC_FOLDERS):
+        return
+    raise UsageError(
+        f"no benchmark tree: neither {SCRIPT} nor {SYNC_FOLDERS[0]}/ nor {SYNC_FOLDERS[1]}/",
+        where=str(tree.folder),
+        hint="name the folder that holds them with --root",
+    )
