@@ -13,56 +13,22 @@ from typing import TypeVar
 
 from orchestrator.author.facts import Argument
 from orchestrator.author.schema_tokens import Token, TokenError, string_value, tokens
+from orchestrator.author.schema_types import (
+    BASE,
+    CODES,
+    DTYPES,
+    INTEGERS,
+    LARGEST,
+    LISTED,
+    MEANT,
+    WORDS,
+)
 from orchestrator.errors import TreeError
 from orchestrator.inventory.spelling import near, short
 
 _T = TypeVar("_T")
 _LONGEST = 1 << 16  # characters; the longest schema of torch itself has about 2000
 _DEEPEST = 40  # nested types
-
-# Base types, and how their defaults are written: a constant, None, a string, or not at all.
-_BASE = {
-    **dict.fromkeys(("Scalar", "str", "float", "complex", "int", "SymInt", "bool"), "constant"),
-    **dict.fromkeys(("ScalarType", "Layout", "MemoryFormat"), "constant"),
-    **dict.fromkeys(("DeviceIndex", "ConstQuantizerPtr"), "constant"),
-    **dict.fromkeys(("Tensor", "Generator", "Quantizer"), "none"),
-    "Device": "string",
-    **dict.fromkeys(("Storage", "QScheme", "Stream", "SymBool", "None", "NoneType"), "never"),
-    **dict.fromkeys(("Capsule", "Any", "AnyClassType", "AnyEnumType"), "never"),
-}
-_INTEGERS = frozenset(
-    ("int", "SymInt", "ScalarType", "Layout", "MemoryFormat", "DeviceIndex", "ConstQuantizerPtr")
-)
-_LISTED = _INTEGERS | {"float", "complex", "bool"}  # what a list default may be made of
-_LARGEST = 1 << 63
-_WORDS = {
-    "float": "torch.float32",
-    "complex": "torch.complex64",
-    "long": "torch.int64",
-    "strided": "torch.strided",
-    "contiguous_format": "torch.contiguous_format",
-    "Mean": "1",
-}
-# What these words are where an integer is wanted.
-_CODES = {
-    "torch.float32": "6",
-    "torch.complex64": "9",
-    "torch.int64": "4",
-    "torch.strided": "0",
-    "torch.contiguous_format": "0",
-}
-_DTYPES = frozenset(
-    "bool double short int half cfloat cdouble chalf bfloat16 bit"
-    " int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
-    " complex32 complex64 complex128 qint8 quint8 qint32 quint4x2 quint2x4"
-    " bits1x8 bits2x4 bits4x2 bits8 bits16 float4_e2m1fn_x2 float8_e8m0fnu"
-    " float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz"
-    " int1 int2 int3 int4 int5 int6 int7 uint1 uint2 uint3 uint4 uint5 uint6 uint7".split()
-)
-_MEANT = {
-    **{"double": "float", "float32": "float", "int64_t": "int", "int64": "int", "int32_t": "int"},
-    **{"string": "str", "tensor": "Tensor", "dtype": "ScalarType", "device": "Device"},
-}
 
 
 class SchemaError(TreeError):
@@ -105,7 +71,7 @@ class _Type:
     """A type as it is spelled, and what a default of it has to be."""
 
     text: str
-    default: str  # a value of _BASE, or ``optional``, ``list``
+    default: str  # a value of BASE, or ``optional``, ``list``
     base: str = ""
     element: _Type | None = None
 
@@ -316,10 +282,10 @@ class _Parser:
                 raise self._wrong(f"{token.text} cannot take {len(parts)} types", token)
             mutated = self._alias() if token.text in ("Dict", "Union") else False
             return _Type(f"{token.text}({', '.join(parts)})", "never"), mutated
-        default = _BASE.get(token.text)
+        default = BASE.get(token.text)
         if default is None:
             if not (self._type_variables and token.text[0].islower()):
-                guess = _MEANT.get(token.text) or near(token.text, _BASE)
+                guess = MEANT.get(token.text) or near(token.text, BASE)
                 advice = f", did you mean {guess}?" if guess else ""
                 raise self._wrong(f"unknown type {short(token.text)!r}{advice}", token)
             default = "never"
@@ -379,7 +345,7 @@ class _Parser:
         element = kind.element
         if kind.default != "list" or element is None:
             return self._constant(kind.base, kind.text)
-        if element.default != "constant" or element.base not in _LISTED:
+        if element.default != "constant" or element.base not in LISTED:
             raise self._wrong(f"{kind.text} takes no default")
         if size is not None and self._now.kind != "[":
             one = self._element(element.base)
@@ -400,7 +366,7 @@ class _Parser:
         is_float = not is_bool and any(mark in value for mark in ".en")
         fits = is_bool == (base == "bool") and value != "None" and value[0] not in "'\""
         if not fits or (
-            base in _INTEGERS and (is_float or "j" in value) and not value.startswith("torch.")
+            base in INTEGERS and (is_float or "j" in value) and not value.startswith("torch.")
         ):
             raise self._wrong(f"{short(token.text, 30)!r} is no {base}", token)
         return value
@@ -420,14 +386,14 @@ class _Parser:
 
     def _word(self, token: Token, base: str, type_text: str) -> str:
         wanted = base or type_text.removesuffix("?")
-        value = _WORDS.get(token.text)
-        if value is None and wanted == "ScalarType" and token.text in _DTYPES:
+        value = WORDS.get(token.text)
+        if value is None and wanted == "ScalarType" and token.text in DTYPES:
             value = f"torch.{token.text}"
         if value is None:
             raise self._wrong(f"{short(token.text)!r} is no default", token)
         if wanted in ("ScalarType", "Layout", "MemoryFormat"):
             return value
-        return _CODES.get(value, value)
+        return CODES.get(value, value)
 
     def _number(self, sign: str, token: Token, base: str) -> str:
         text = token.text
@@ -441,6 +407,6 @@ class _Parser:
                 raise self._wrong(f"{short(text)!r} is too large", token)
             return sign + repr(value)
         digits = text.partition("E")[0].lstrip("0") or "0"
-        if len(digits) > 19 or int(digits) >= _LARGEST + bool(sign):
+        if len(digits) > 19 or int(digits) >= LARGEST + bool(sign):
             raise self._wrong(f"{short(text)!r} is too large", token)
         return sign + digits

@@ -18,8 +18,11 @@ _OPERATORS = (
     *"+-*/%@()[]:,={}><.?!&^|~",
 )
 KEYWORDS = frozenset(
-    "False True None NoneType and as assert break class continue def del elif else for global if"
-    " import in is not or pass raise return while with".split()
+    [
+        *("False", "True", "None", "NoneType", "and", "as", "assert", "break", "class"),
+        *("continue", "def", "del", "elif", "else", "for", "global", "if", "import", "in"),
+        *("is", "not", "or", "pass", "raise", "return", "while", "with"),
+    ]
 )
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\f\v]+|\\\n|\#[^\n]*)
@@ -34,10 +37,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _ESCAPE = re.compile(r"\\(?:([0-7]{3})|(\n)|([\s\S]))")
-_ESCAPED = {
-    **{"\\": "\\", "'": "'", '"': '"'},
-    **{"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"},
-}
+_ESCAPED = dict(zip("\\'\"abfnrtv", "\\'\"\a\b\f\n\r\t\v", strict=True))
 
 
 class TokenError(ValueError):

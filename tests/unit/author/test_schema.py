@@ -99,8 +99,8 @@ _BASES = st.sampled_from(
             "Generator",
             "complex",
         ),
-        *("Any", "t", "Dict(str, Tensor)", "(int, Tensor)", "Future(int)", "Stream", "SymBool"),
-        *("int(a!)", "Foo", "Storage", "Union(int, str)"),
+        *("complex", "Any", "t", "Dict(str, Tensor)", "(int, Tensor)", "Future(int)", "Stream"),
+        *("SymBool", "int(a!)", "Foo", "Storage", "Union(int, str)"),
     ]
 )
 _SUFFIXES = st.sampled_from(["", "", "", "?", "[]", "[]?", "?[]", "[2]", "[3]?", "[][]"])
