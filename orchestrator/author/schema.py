@@ -185,7 +185,10 @@ class _Parser:
                 raise self._wrong("'...' must be the last argument")
             if self._take("*"):
                 state["keyword"] = True
-            elif self._take("..."):
+            elif self._now.kind == "...":
+                if any(argument.default is not None for argument in found):
+                    raise self._wrong("'...' goes with no argument that has a default")
+                self.expect("...")
                 state["dots"] = True
             else:
                 start = self._now
