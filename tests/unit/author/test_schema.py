@@ -97,7 +97,6 @@ _BASES = st.sampled_from(
             "Layout",
             "MemoryFormat",
             "Generator",
-            "complex",
         ),
         *("Any", "t", "Dict(str, Tensor)", "(int, Tensor)", "Future(int)", "Stream"),
         *("SymBool", "int(a!)", "Foo", "Storage", "Union(int, str)"),
