@@ -1,0 +1,3 @@
+"""Operators registered with torch.library, in plain torch."""
+
+from blockops import quant, segments  # noqa: F401

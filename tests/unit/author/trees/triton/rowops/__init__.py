@@ -1,0 +1,5 @@
+"""Row operators in Triton."""
+
+from rowops.softcap import softcap_softmax
+
+__all__ = ["softcap_softmax"]
