@@ -354,6 +354,28 @@ class NightlyState(Event):
 
 
 @dataclass(frozen=True)
+class Linted(Event):
+    """What ``mxfleet check`` found at a place of the tree; ``severity`` is error or warning.
+
+    ``rule`` is its id, ``why`` what the rule is for, ``fix`` what to do here. ``operator`` is None
+    for the tree as a whole. ``fixable``: --fix does it; ``fixed``: it has.
+    """
+
+    kind: ClassVar[str] = "finding"
+    path: str
+    line: int
+    column: int
+    severity: str
+    rule: str
+    message: str
+    why: str
+    fix: str
+    operator: str | None = None
+    fixable: bool = False
+    fixed: bool = False
+
+
+@dataclass(frozen=True)
 class Summary(Event):
     """The last event of every command: counts, exit code and where things are.
 

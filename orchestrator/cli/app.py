@@ -17,6 +17,7 @@ from orchestrator import __version__
 from orchestrator.cli import (
     attach,
     by_hand,
+    check,
     doctor,
     hosts,
     init,
@@ -57,6 +58,7 @@ app.command()(doctor.doctor)
 app.command()(push.push)
 app.command()(run.run)
 app.command()(verify.verify)
+app.command()(check.check)
 app.command()(testall.testall)
 app.command()(attach.attach)
 app.command()(attach.kill)
@@ -134,6 +136,7 @@ def _has_told_enough(words: list[str], error: MxfleetError) -> bool:
 
     named = [word for word in words if not word.startswith("-")]
     tells = (named[:1] and named[0] in _TELLING) or named[:2] == ["nightly", "status"]
+    tells = tells or (named[:1] == ["check"] and "--fix" not in words)
     return isinstance(error, ReaderGone) and bool(tells or "--dry-run" in words)
 
 

@@ -65,7 +65,8 @@ def make_context(
     inventory: Path | None, hosts: list[str] | None, output: Output, *, live: bool = False
 ) -> Context:
     """Load the inventory, select targets (of several patterns all), choose the renderer."""
-    from orchestrator.inventory.load import find_inventory, load
+    from orchestrator.inventory.find import find_inventory
+    from orchestrator.inventory.load import load
     from orchestrator.inventory.select import select
     from orchestrator.workflows.context import Context
 

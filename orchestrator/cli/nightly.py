@@ -25,7 +25,7 @@ def run(
     The whole output goes to nightly/<date-time>.log as well; the last 60 are kept. A second night
     at once is refused.
     """
-    from orchestrator.inventory.load import find_inventory
+    from orchestrator.inventory.find import find_inventory
     from orchestrator.workflows.nightly import night
 
     return night(find_inventory(inventory), make_sink(output, live=not brief), brief=brief)
@@ -43,7 +43,7 @@ def install(
 
     cron has no ssh-agent: keys need no passphrase, or an agent that IdentityAgent names.
     """
-    from orchestrator.inventory.load import find_inventory
+    from orchestrator.inventory.find import find_inventory
     from orchestrator.workflows.nightly_cron import install as install_workflow
 
     return install_workflow(find_inventory(inventory), make_sink(output), at)
@@ -52,7 +52,7 @@ def install(
 @app.command()
 def status(inventory: InventoryOption = None, output: OutputOption = Output.text) -> int:
     """Tell whether it is installed, when the next night is, how the last one went."""
-    from orchestrator.inventory.load import find_inventory
+    from orchestrator.inventory.find import find_inventory
     from orchestrator.workflows.nightly_cron import status as status_workflow
 
     return status_workflow(find_inventory(inventory), make_sink(output))
@@ -61,7 +61,7 @@ def status(inventory: InventoryOption = None, output: OutputOption = Output.text
 @app.command()
 def remove(inventory: InventoryOption = None, output: OutputOption = Output.text) -> int:
     """Take the crontab entry out; logs and runs stay."""
-    from orchestrator.inventory.load import find_inventory
+    from orchestrator.inventory.find import find_inventory
     from orchestrator.workflows.nightly_cron import remove as remove_workflow
 
     return remove_workflow(find_inventory(inventory), make_sink(output))

@@ -59,6 +59,6 @@ def logs(
 
 
 def _folder(inventory: Path | None) -> Path:
-    from orchestrator.inventory.load import find_inventory
+    from orchestrator.inventory.find import find_inventory
 
     return find_inventory(inventory).parent / "runs"

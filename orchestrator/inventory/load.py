@@ -1,11 +1,10 @@
-"""Find and read ``inventory.yaml``: ``find_inventory()`` and ``load()``.
+"""Read ``inventory.yaml``.
 
 Every mistake in the file is a ConfigError of one sentence with ``path:line``.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,9 +32,6 @@ from orchestrator.inventory.schema import (
 from orchestrator.inventory.spelling import near, short, unknown
 from orchestrator.inventory.values import SECRET_KEY
 
-FILE_NAME = "inventory.yaml"
-VARIABLE = "MXFLEET_INVENTORY"
-
 _SHOWN = 3  # mistakes in one error
 
 _MODELS: dict[str, type[Strict]] = {
@@ -52,31 +48,6 @@ _WANTED = {
     "tuple_type": "a list",
     "string_type": "text",
 }
-
-
-def find_inventory(explicit: Path | None = None, *, start: Path | None = None) -> Path:
-    """The inventory to use: ``explicit`` (``--inventory``), else ``MXFLEET_INVENTORY``, else
-    ``inventory.yaml`` in ``start`` (default: the current folder) or the nearest folder above.
-
-    What is named is returned as it is (``load`` says what is wrong with it); ConfigError when
-    nothing is named and nothing found.
-    """
-    if explicit is not None:
-        return explicit
-    named = os.environ.get(VARIABLE)
-    if named:
-        return Path(named).expanduser()
-    here = (start or Path.cwd()).absolute()
-    for folder in (here, *here.parents):
-        candidate = folder / FILE_NAME
-        if candidate.is_file():
-            return candidate
-    raise ConfigError(
-        f"there is no {FILE_NAME} here or in a folder above",
-        where=str(here),
-        hint="lay out a working folder with `mxfleet init`, "
-        f"or name an inventory with --inventory or {VARIABLE}",
-    )
 
 
 def load(path: Path) -> Inventory:

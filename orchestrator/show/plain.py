@@ -18,6 +18,7 @@ from orchestrator.events import (
     HostLine,
     JobEnded,
     JobStarted,
+    Linted,
     LogHead,
     MatrixLine,
     Merged,
@@ -35,6 +36,7 @@ from orchestrator.events import (
 )
 from orchestrator.show.doctor import doctor_lines
 from orchestrator.show.ending import listed, log_lines, merged_lines, summary_line
+from orchestrator.show.findings import FindingLines
 from orchestrator.show.hosts import hosts_table
 from orchestrator.show.matrix import matrix_lines
 from orchestrator.show.nights import changes_lines, state_lines
@@ -49,7 +51,15 @@ from orchestrator.show.text import display_width, pad, safe
 _RESET = "\x1b[0m"
 _PREFIX = "\x1b[36m"
 _GREEN, _YELLOW, _RED = "\x1b[32m", "\x1b[33m", "\x1b[31m"
-_STATUS = {"PASSED": _GREEN, "OK": _GREEN, "FAILED": _RED, "ERROR": _RED, "UNREACHABLE": _RED}
+_STATUS = {
+    "PASSED": _GREEN,
+    "OK": _GREEN,
+    "fixed": _GREEN,
+    "FAILED": _RED,
+    "ERROR": _RED,
+    "UNREACHABLE": _RED,
+    "error": _RED,
+}
 _PASTED = {"logs", "repro"}  # commands whose standard output is taken as it is
 PIPED_WIDTH = 80  # of tables where no terminal says how wide it is, and at least
 
@@ -84,6 +94,7 @@ class PlainRenderer:
         self._checks: list[Check] = []
         self._changes: list[NightChange] = []
         self._nights: list[NightlyState] = []
+        self._findings = FindingLines(self._paint_status)
         self._handlers: dict[str, Callable[[Any], None]] = {
             Note.kind: self._note,
             TargetFailed.kind: self._target_failed,
@@ -102,6 +113,7 @@ class PlainRenderer:
             Check.kind: self._checks.append,
             NightChange.kind: self._changes.append,
             NightlyState.kind: self._nights.append,
+            Linted.kind: self._linted,
             Summary.kind: self._summary,
         }
 
@@ -177,6 +189,10 @@ class PlainRenderer:
         number = f" ({event.number} of {event.total})" if event.total > 1 else ""
         taken = elapsed(event.seconds)
         self._line(event.target, f"end {safe(event.op)} {status} in {taken}{number}{message}")
+
+    def _linted(self, event: Linted) -> None:
+        self._out.write(*self._findings.lines(event))
+        self._begun = True
 
     def _summary(self, event: Summary) -> None:
         for targets, texts in alike(self._would_push):

@@ -17,8 +17,8 @@ from itertools import count
 from pathlib import Path
 
 from orchestrator.errors import UsageError
+from orchestrator.inventory.find import FILE_NAME
 from orchestrator.inventory.json_schema import FILE as SCHEMA
-from orchestrator.inventory.load import FILE_NAME
 from orchestrator.workflows import bundled
 from orchestrator.workflows.inventory_text import inventory_text
 

@@ -61,11 +61,15 @@ def chosen(tree: CheckedTree, operators: Sequence[str]) -> list[str]:
     return list(found)
 
 
+def is_tree(folder: Path) -> bool:
+    """Whether ``folder`` has anything of what is checked."""
+    return (folder / SCRIPT).is_file() or any((folder / name).is_dir() for name in SYNC_FOLDERS)
+
+
 def _require_tree(tree: CheckedTree) -> None:
-    if tree.script.is_file() or any((tree.folder / name).is_dir() for name in SYNC_FOLDERS):
-        return
-    raise UsageError(
-        f"no benchmark tree: neither {SCRIPT} nor {SYNC_FOLDERS[0]}/ nor {SYNC_FOLDERS[1]}/",
-        where=str(tree.folder),
-        hint="name the folder that holds them with --root",
-    )
+    if not is_tree(tree.folder):
+        raise UsageError(
+            f"no benchmark tree: neither {SCRIPT} nor {SYNC_FOLDERS[0]}/ nor {SYNC_FOLDERS[1]}/",
+            where=str(tree.folder),
+            hint="name the folder that holds them with --root",
+        )

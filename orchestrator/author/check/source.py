@@ -199,7 +199,11 @@ class Source:
         for definition in self.definitions:
             if not isinstance(self._parents.get(definition), ast.ClassDef):
                 found.setdefault((self.scope(definition), definition.name), []).append(None)
-        for statement in (*self.walk(ast.Global), *self.walk(ast.Nonlocal)):
+        shared: list[ast.Global | ast.Nonlocal] = [
+            *self.walk(ast.Global),
+            *self.walk(ast.Nonlocal),
+        ]
+        for statement in shared:
             for word in statement.names:
                 found.setdefault((self.scope(statement), word), []).append(None)
                 found.setdefault((self.tree, word), []).append(None)

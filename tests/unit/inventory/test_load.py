@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import ConfigError
-from orchestrator.inventory.load import find_inventory, load
+from orchestrator.inventory.find import find_inventory
+from orchestrator.inventory.load import load
 from orchestrator.inventory.model import Host, PushSettings, SuiteSettings, Target, Timeouts
 from orchestrator.inventory.select import select
 

@@ -1,0 +1,85 @@
+"""``--fix``: make the edits that findings bring along, as far as they are proven harmless.
+
+Edits of one round that touch the same characters wait for the next, which looks anew. A file whose
+text would no longer parse, or has changed since it was read, stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestrator.author.check.finding import Edit, Finding
+from orchestrator.author.check.reading import UnreadableError, read
+from orchestrator.errors import TreeError
+from orchestrator.results.files import replace
+from orchestrator.suites import whitelist
+
+_MOST_ROUNDS = 10
+
+
+@dataclass
+class Mended:
+    """What was changed: the findings that are gone, those that are left, the files."""
+
+    left: list[Finding]
+    mended: list[Finding] = field(default_factory=list)
+    files: tuple[Path, ...] = ()
+
+
+def mend(findings: list[Finding], again: Callable[[], list[Finding]]) -> Mended:
+    """Make the edits of ``findings``; ``again`` looks at the tree anew.
+
+    Raises ``TreeError`` when a file cannot be written.
+    """
+    done = Mended(findings)
+    files: dict[Path, None] = {}
+    for _ in range(_MOST_ROUNDS):
+        by_file: dict[Path, list[Edit]] = {}
+        for finding in done.left:
+            if finding.edit is not None:
+                by_file.setdefault(finding.edit.path, []).append(finding.edit)
+        made: set[Edit] = set()
+        for path, edits in by_file.items():
+            some = _edit_file(path, edits)
+            made |= some
+            if some:
+                files[path] = None
+        if not made:
+            break
+        done.mended += [one for one in done.left if one.edit in made]
+        done.left = again()
+    done.files = tuple(files)
+    return done
+
+
+def _edit_file(path: Path, edits: Sequence[Edit]) -> set[Edit]:
+    """Make those edits of one file that do not touch each other; returns them."""
+    try:
+        text = read(path, str(path))
+    except UnreadableError:
+        return set()
+    chosen: list[Edit] = []
+    for edit in sorted(set(edits), key=lambda one: (one.start, one.end, one.after)):
+        behind = not chosen or edit.start > chosen[-1].end
+        if behind and text[edit.start : edit.end] == edit.before:
+            chosen.append(edit)
+    changed = text
+    for edit in reversed(chosen):
+        changed = changed[: edit.start] + edit.after + changed[edit.end :]
+    if not chosen or not _parses(path, changed):
+        return set()
+    replace(path, changed.encode("utf-8"))
+    return set(chosen)
+
+
+def _parses(path: Path, text: str) -> bool:
+    try:
+        if path.suffix == ".json":
+            return isinstance(json.loads(text), dict)
+        whitelist.parse(text, str(path))
+    except (TreeError, ValueError, RecursionError):
+        return False
+    return True
