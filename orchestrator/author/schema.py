@@ -368,6 +368,7 @@ class _Parser:
         is_bool = value in ("True", "False")
         is_float = not is_bool and any(mark in value for mark in ".en")
         fits = is_bool == (base == "bool") and value != "None" and value[0] not in "'\""
+        fits &= base in INTEGERS or token.kind != "word"
         if not fits or (
             base in INTEGERS and (is_float or "j" in value) and not value.startswith("torch.")
         ):

@@ -19,6 +19,10 @@ def _theirs(text: str):
 def _value(literal: str):
     """What a default's Python code stands for, as torch's schemas hold it."""
     value = eval(literal, {"torch": torch})  # our own output
+    return [_code(each) for each in value] if isinstance(value, list) else _code(value)
+
+
+def _code(value):
     if isinstance(value, torch.dtype):
         return (
             _theirs(f"f(ScalarType x={str(value).removeprefix('torch.')}) -> ()")
