@@ -285,14 +285,17 @@ class _Parser:
                 raise self._wrong(f"{token.text} cannot take {len(parts)} types", token)
             mutated = self._alias() if token.text in ("Dict", "Union") else False
             return _Type(f"{token.text}({', '.join(parts)})", "never"), mutated
-        default = BASE.get(token.text)
+        name = token.text
+        while name != "Tensor" and self._take("."):
+            name += f".{self.expect('word').text}"
+        default = BASE.get(name)
         if default is None:
-            if not (self._type_variables and token.text[0].islower()):
-                guess = MEANT.get(token.text) or near(token.text, BASE)
+            if not (self._type_variables and name[0].islower()):
+                guess = MEANT.get(name) or near(name, BASE)
                 advice = f", did you mean {guess}?" if guess else ""
-                raise self._wrong(f"unknown type {short(token.text)!r}{advice}", token)
+                raise self._wrong(f"unknown type {short(name)!r}{advice}", token)
             default = "never"
-        return _Type(token.text, default, token.text), self._alias()
+        return _Type(name, default, name), self._alias()
 
     def _parts(self) -> tuple[list[str], bool]:
         parts: list[str] = []
@@ -350,10 +353,10 @@ class _Parser:
             return self._constant(kind.base, kind.text)
         if element.default != "constant" or element.base not in LISTED:
             raise self._wrong(f"{kind.text} takes no default")
-        if size is not None and self._now.kind != "[":
+        if size is not None and self._now.kind not in ("[", "word"):
             one = self._element(element.base)
             return f"[{', '.join([one] * size)}]" if size <= 8 else f"[{one}] * {size}"
-        self.expect("[")
+        self.expect("[")  # a word is none, not even one that stands for a number
         values: list[str] = []
         if self._now.kind != "]":
             values.append(self._element(element.base))
