@@ -1,0 +1,1 @@
+"""Write an operator's config and runner: ``draft``."""

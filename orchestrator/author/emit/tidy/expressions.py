@@ -1,0 +1,466 @@
+"""Python expressions as documents that can be set like a formatter sets them.
+
+Operators break only within brackets (``inside``); calls, subscripts and displays bring their own.
+Redundant brackets go, texts get double quotes, numbers stay as they were written.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from orchestrator.author.emit.tidy import literals
+from orchestrator.author.emit.tidy.layout import (
+    Broken,
+    Doc,
+    Group,
+    Indent,
+    Line,
+    enclosed,
+    flat,
+    joined,
+    parts,
+)
+
+# How tightly a construct binds its operands.
+_NAMED, _TEST, _OR, _AND, _NOT, _COMPARE, _BIT_OR, _BIT_XOR, _BIT_AND = range(9)
+_SHIFT, _SUM, _TERM, _FACTOR, _POWER, _AWAIT, _ATOM = range(9, 16)
+
+_BINARY: dict[type[ast.operator], tuple[str, int]] = {
+    ast.BitOr: ("|", _BIT_OR),
+    ast.BitXor: ("^", _BIT_XOR),
+    ast.BitAnd: ("&", _BIT_AND),
+    ast.LShift: ("<<", _SHIFT),
+    ast.RShift: (">>", _SHIFT),
+    ast.Add: ("+", _SUM),
+    ast.Sub: ("-", _SUM),
+    ast.Mult: ("*", _TERM),
+    ast.MatMult: ("@", _TERM),
+    ast.Div: ("/", _TERM),
+    ast.Mod: ("%", _TERM),
+    ast.FloorDiv: ("//", _TERM),
+    ast.Pow: ("**", _POWER),
+}
+_COMPARISON: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Is: "is",
+    ast.IsNot: "is not",
+    ast.In: "in",
+    ast.NotIn: "not in",
+}
+_UNARY: dict[type[ast.unaryop], str] = {ast.UAdd: "+", ast.USub: "-", ast.Invert: "~"}
+_CHAINED = 2  # calls on what calls returned: from so many on each stands on a line of its own
+
+
+def operator_of(node: ast.operator) -> str:
+    """The operator as it is written: ``+``."""
+    return _BINARY[type(node)][0]
+
+
+class Expressions:
+    """Makes documents of the expressions of one source text."""
+
+    def __init__(self, source: str) -> None:
+        self._source = literals.Source(source)
+
+    def doc(self, node: ast.expr, *, inside: bool = False) -> Doc:
+        """The document of a whole expression; a tuple has no brackets."""
+        if isinstance(node, ast.Tuple) and len(node.elts) > 1:
+            return self.items(node.elts)
+        if isinstance(node, (ast.Yield, ast.YieldFrom)):
+            return self._made(node, inside)[1]
+        doc = self._doc(node, _NAMED, inside)
+        return Group((doc,)) if isinstance(node, ast.BoolOp) else doc
+
+    def condition(self, node: ast.expr) -> Doc:
+        """The document of what ``if`` and ``while`` ask."""
+        if isinstance(node, ast.NamedExpr):
+            return parts(node.target.id, " := ", self.doc(node.value))
+        return self.doc(node)
+
+    def operand(self, node: ast.expr) -> Doc:
+        """The document of an expression that stands where a tuple needs its brackets."""
+        return self._doc(node, _NAMED, False)
+
+    def bracketed(self, node: ast.expr) -> Doc:
+        """The same in brackets that vanish where the expression fits on the line."""
+        comma: Doc = Broken(",") if isinstance(node, ast.Tuple) and len(node.elts) > 1 else ""
+        return Group(
+            (
+                Broken("("),
+                Indent((Line(""), self.doc(node, inside=True), comma)),
+                Line(""),
+                Broken(")"),
+            )
+        )
+
+    def items(self, nodes: Sequence[ast.expr]) -> Doc:
+        """Expressions with commas between them, broken at each or at none."""
+        return joined([self._grouped(n) for n in nodes], (",", Line()))
+
+    def parameters(self, given: ast.arguments) -> Doc:
+        """What a function takes, without its brackets."""
+        return joined(self._parameters(given), (",", Line()))
+
+    def breaks_by_itself(self, node: ast.expr) -> bool:
+        """Whether it has brackets of its own to be broken in."""
+        if isinstance(node, (ast.Yield, ast.YieldFrom)):
+            return node.value is not None
+        if isinstance(node, (ast.Attribute, ast.Starred, ast.Await)):
+            return self.breaks_by_itself(node.value)
+        if isinstance(node, (ast.Call, ast.Subscript)):
+            return self._chained(node) < _CHAINED
+        return isinstance(
+            node,
+            (
+                ast.List,
+                ast.Dict,
+                ast.Set,
+                ast.ListComp,
+                ast.SetComp,
+                ast.DictComp,
+                ast.GeneratorExp,
+            ),
+        )
+
+    def ends_in_brackets(self, node: ast.expr) -> bool:
+        """Whether of one operator the first or the last operand has brackets with something in."""
+        if isinstance(node, ast.BinOp):
+            precedence = _BINARY[type(node.op)][1]
+            nested = isinstance(node.left, ast.BinOp)
+            if nested and _BINARY[type(node.left.op)][1] == precedence:  # type: ignore[attr-defined]
+                return False
+            return self.breaks_by_itself(node.right) and not nested
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            return self.breaks_by_itself(node.comparators[0])
+        if isinstance(node, ast.BoolOp) and len(node.values) == 2:
+            last = node.values[1]
+            return self.breaks_by_itself(last) and not isinstance(last, ast.Subscript)
+        return isinstance(node, ast.UnaryOp) and self.breaks_by_itself(node.operand)
+
+    def _grouped(self, node: ast.expr, least: int = _NAMED) -> Doc:
+        """What stands between commas or brackets: it breaks apart from its neighbours."""
+        return Group((self._doc(node, least, True),))
+
+    def _doc(self, node: ast.expr, least: int, inside: bool) -> Doc:
+        level, doc = self._made(node, inside)
+        if level >= least:
+            return doc
+        if not inside:
+            doc = self._made(node, True)[1]
+        return enclosed("(", doc, ")")
+
+    def _made(self, node: ast.expr, inside: bool) -> tuple[int, Doc]:
+        maker = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if maker is None:
+            return _TEST, ast.unparse(node)
+        level, doc = maker(node, inside)
+        return level, doc
+
+    # Atoms.
+
+    def _name(self, node: ast.Name, inside: bool) -> tuple[int, Doc]:
+        return _ATOM, node.id
+
+    def _constant(self, node: ast.Constant, inside: bool) -> tuple[int, Doc]:
+        if isinstance(node.value, (str, bytes)):
+            return _ATOM, self._strings(self._source.of(node))
+        if isinstance(node.value, (int, float, complex)) and not isinstance(node.value, bool):
+            return _ATOM, literals.number(self._source.of(node))
+        return _ATOM, "..." if node.value is ... else repr(node.value)
+
+    def _joinedstr(self, node: ast.JoinedStr, inside: bool) -> tuple[int, Doc]:
+        return _ATOM, self._strings(self._source.of(node))
+
+    def _strings(self, text: str) -> Doc:
+        pieces = literals.strings(text)
+        if len(pieces) == 1:
+            return pieces[0]
+        together = literals.together(pieces)
+        between: Doc = parts(*[d for p in pieces for d in (Line(), p)][1:])
+        return Group((between,)) if together is None else _Either.of(together, pieces)
+
+    def _tuple(self, node: ast.Tuple, inside: bool) -> tuple[int, Doc]:
+        if not node.elts:
+            return _ATOM, "()"
+        comma: Doc = "," if len(node.elts) == 1 else Broken(",")
+        return _ATOM, enclosed("(", parts(self.items(node.elts), comma), ")")
+
+    def _list(self, node: ast.List, inside: bool) -> tuple[int, Doc]:
+        return _ATOM, self._display("[", [self._grouped(e) for e in node.elts], "]")
+
+    def _set(self, node: ast.Set, inside: bool) -> tuple[int, Doc]:
+        return _ATOM, self._display("{", [self._grouped(e) for e in node.elts], "}")
+
+    def _dict(self, node: ast.Dict, inside: bool) -> tuple[int, Doc]:
+        pairs: list[Doc] = []
+        for key, value in zip(node.keys, node.values, strict=True):
+            shown = self._grouped(value, _TEST if key else _BIT_OR)
+            pairs.append(
+                parts(self._doc(key, _TEST, True), ": ", shown) if key else parts("**", shown)
+            )
+        return _ATOM, self._display("{", pairs, "}")
+
+    def _display(self, opening: str, items: list[Doc], closing: str) -> Doc:
+        if not items:
+            return opening + closing
+        return enclosed(opening, parts(joined(items, (",", Line())), Broken(",")), closing)
+
+    def _starred(self, node: ast.Starred, inside: bool) -> tuple[int, Doc]:
+        return _NAMED, parts("*", self._doc(node.value, _BIT_OR, inside))
+
+    # Comprehensions.
+
+    def _listcomp(self, node: ast.ListComp, inside: bool) -> tuple[int, Doc]:
+        return _ATOM, enclosed("[", self._loops(node.elt, node.generators), "]")
+
+    def _setcomp(self, node: ast.SetComp, inside: bool) -> tuple[int, Doc]:
+        return _ATOM, enclosed("{", self._loops(node.elt, node.generators), "}")
+
+    def _generatorexp(self, node: ast.GeneratorExp, inside: bool) -> tuple[int, Doc]:
+        return _ATOM, enclosed("(", self._loops(node.elt, node.generators), ")")
+
+    def _dictcomp(self, node: ast.DictComp, inside: bool) -> tuple[int, Doc]:
+        pair = parts(self._doc(node.key, _TEST, True), ": ", self._doc(node.value, _TEST, True))
+        return _ATOM, enclosed("{", Group((pair, *self._clauses(node.generators))), "}")
+
+    def _loops(self, element: ast.expr, loops: Sequence[ast.comprehension]) -> Doc:
+        return Group((self._grouped(element), *self._clauses(loops)))
+
+    def _clauses(self, loops: Sequence[ast.comprehension]) -> list[Doc]:
+        found: list[Doc] = []
+        for loop in loops:
+            word = "async for " if loop.is_async else "for "
+            found += [Line(), word, flat(self.doc(loop.target)), " in "]
+            found.append(self._grouped(loop.iter, _OR))
+            for test in loop.ifs:
+                found += [Line(), "if ", self._grouped(test, _OR)]
+        return found
+
+    # What has its own brackets.
+
+    def _attribute(self, node: ast.Attribute, inside: bool) -> tuple[int, Doc]:
+        value = self._doc(node.value, _ATOM, inside)
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, int):
+            value = enclosed("(", value, ")")
+        after = isinstance(node.value, (ast.Call, ast.Subscript))
+        dot: Doc = parts(Line(""), ".") if inside and after and self._in_chain else "."
+        return _ATOM, parts(value, dot, node.attr)
+
+    _in_chain = False
+
+    def _call(self, node: ast.Call, inside: bool) -> tuple[int, Doc]:
+        return _ATOM, self._chain(node, inside)
+
+    def _subscript(self, node: ast.Subscript, inside: bool) -> tuple[int, Doc]:
+        return _ATOM, self._chain(node, inside)
+
+    def _chain(self, node: ast.Call | ast.Subscript, inside: bool) -> Doc:
+        """A call or subscript; the outermost of a long chain breaks before every further call."""
+        if self._in_chain or not inside or self._chained(node) < _CHAINED:
+            return self._link(node, inside)
+        self._in_chain = True
+        try:
+            return Group((self._link(node, inside),))
+        finally:
+            self._in_chain = False
+
+    def _link(self, node: ast.Call | ast.Subscript, inside: bool) -> Doc:
+        if isinstance(node, ast.Call):
+            called = node.func if isinstance(node, ast.Call) else node
+            head = self._doc(called, _ATOM, inside)
+            return parts(head, self._unchained(lambda: self._arguments(node)))
+        head = self._doc(node.value, _ATOM, inside)
+        return parts(head, self._unchained(lambda: self._index(node.slice)))
+
+    def _unchained(self, make: object) -> Doc:
+        former, self._in_chain = self._in_chain, False
+        try:
+            made: Doc = make()  # type: ignore[operator]
+            return made
+        finally:
+            self._in_chain = former
+
+    def _chained(self, node: ast.expr) -> int:
+        """How many attributes follow brackets in a chain of calls."""
+        count = 0
+        while isinstance(node, (ast.Call, ast.Subscript, ast.Attribute)):
+            if isinstance(node, ast.Attribute):
+                count += isinstance(node.value, (ast.Call, ast.Subscript))
+            node = node.func if isinstance(node, ast.Call) else node.value
+        return count
+
+    def _arguments(self, node: ast.Call) -> Doc:
+        if len(node.args) == 1 and not node.keywords and isinstance(node.args[0], ast.GeneratorExp):
+            only = node.args[0]
+            return enclosed("(", self._loops(only.elt, only.generators), ")")
+        given = [self._grouped(one) for one in node.args]
+        for keyword in node.keywords:
+            value = self._grouped(keyword.value, _TEST)
+            given.append(parts(f"{keyword.arg}=" if keyword.arg else "**", value))
+        if not given:
+            return "()"
+        return enclosed("(", Group((joined(given, (",", Line())), Broken(","))), ")")
+
+    def _index(self, node: ast.expr) -> Doc:
+        if isinstance(node, ast.Tuple) and node.elts:
+            comma: Doc = "," if len(node.elts) == 1 else Broken(",")
+            return enclosed("[", Group((self.items(node.elts), comma)), "]")
+        return enclosed("[", self._doc(node, _NAMED, True), "]")
+
+    def _slice(self, node: ast.Slice, inside: bool) -> tuple[int, Doc]:
+        bounds = [node.lower, node.upper, *([node.step] if node.step else [])]
+        simple = all(b is None or _simple_bound(b) for b in bounds)
+        found: list[Doc] = []
+        for number, bound in enumerate(bounds):
+            if number:
+                spaced = not simple and (bounds[number - 1] is not None or number > 1)
+                found.append(" :" if spaced else ":")
+            if bound is not None:
+                gap = " " if number and not simple else ""
+                found += [gap, self._doc(bound, _TEST, True)]
+        return _ATOM, parts(*found)
+
+    # Operators.
+
+    def _binop(self, node: ast.BinOp, inside: bool) -> tuple[int, Doc]:
+        sign, level = _BINARY[type(node.op)]
+        if isinstance(node.op, ast.Pow):
+            gap = "" if _simple_operand(node.left) and _simple_operand(node.right) else " "
+            left = self._doc(node.left, _AWAIT, inside)
+            return level, parts(left, gap, sign, gap, self._doc(node.right, _FACTOR, inside))
+        first, rest = node.left, [(sign, node.right)]
+        while isinstance(first, ast.BinOp) and _BINARY[type(first.op)][1] == level:
+            rest.insert(0, (operator_of(first.op), first.right))
+            first = first.left
+        found = [self._doc(first, level, inside)]
+        for word, operand in rest:
+            found += [self._break(inside), f"{word} ", self._doc(operand, level + 1, inside)]
+        return level, Group(tuple(found))
+
+    def _boolop(self, node: ast.BoolOp, inside: bool) -> tuple[int, Doc]:
+        level, word = (_AND, "and ") if isinstance(node.op, ast.And) else (_OR, "or ")
+        values = [self._doc(value, level + 1, inside) for value in node.values]
+        # Within another one it breaks where that breaks.
+        return level, joined(values, (self._break(inside), word))
+
+    def _compare(self, node: ast.Compare, inside: bool) -> tuple[int, Doc]:
+        found = [self._doc(node.left, _BIT_OR, inside)]
+        for sign, operand in zip(node.ops, node.comparators, strict=True):
+            word = f"{_COMPARISON[type(sign)]} "
+            found += [self._break(inside), word, self._doc(operand, _BIT_OR, inside)]
+        return _COMPARE, Group(tuple(found))
+
+    def _unaryop(self, node: ast.UnaryOp, inside: bool) -> tuple[int, Doc]:
+        if isinstance(node.op, ast.Not):
+            return _NOT, parts("not ", self._doc(node.operand, _NOT, inside))
+        # Brackets say what -2**31 only means.
+        tight = isinstance(node.operand, ast.BinOp)
+        operand = self._doc(node.operand, _ATOM if tight else _FACTOR, inside)
+        return _FACTOR, parts(_UNARY[type(node.op)], operand)
+
+    def _ifexp(self, node: ast.IfExp, inside: bool) -> tuple[int, Doc]:
+        doc = Group(
+            (
+                self._doc(node.body, _OR, inside),
+                self._break(inside),
+                "if ",
+                self._doc(node.test, _OR, inside),
+                self._break(inside),
+                "else ",
+                self._doc(node.orelse, _TEST, inside),
+            )
+        )
+        return _TEST, doc
+
+    def _namedexpr(self, node: ast.NamedExpr, inside: bool) -> tuple[int, Doc]:
+        value = self._doc(node.value, _TEST, inside)
+        # It always has brackets: where it may do without is a rule of its own.
+        return _ATOM, enclosed("(", parts(node.target.id, " := ", value), ")")
+
+    def _lambda(self, node: ast.Lambda, inside: bool) -> tuple[int, Doc]:
+        given = joined(self._parameters(node.args), (", ",))
+        head = parts("lambda ", given) if _takes(node.args) else "lambda"
+        return _TEST, parts(head, ": ", self._doc(node.body, _TEST, inside))
+
+    def _await(self, node: ast.Await, inside: bool) -> tuple[int, Doc]:
+        return _AWAIT, parts("await ", self._doc(node.value, _ATOM, inside))
+
+    def _yield(self, node: ast.Yield, inside: bool) -> tuple[int, Doc]:
+        if node.value is None:
+            return _NAMED - 1, "yield"
+        return _NAMED - 1, parts("yield ", self.doc(node.value, inside=inside))
+
+    def _yieldfrom(self, node: ast.YieldFrom, inside: bool) -> tuple[int, Doc]:
+        return _NAMED - 1, parts("yield from ", self.doc(node.value, inside=inside))
+
+    def _break(self, inside: bool) -> Doc:
+        return Line() if inside else " "
+
+    def _parameters(self, given: ast.arguments) -> list[Doc]:
+        plain = [*given.posonlyargs, *given.args]
+        defaults: list[ast.expr | None] = [None] * (len(plain) - len(given.defaults))
+        found: list[Doc] = []
+        for number, (one, default) in enumerate(
+            zip(plain, [*defaults, *given.defaults], strict=True)
+        ):
+            found.append(self._parameter(one, default))
+            if given.posonlyargs and number == len(given.posonlyargs) - 1:
+                found.append("/")
+        if given.vararg:
+            found.append(parts("*", self._parameter(given.vararg, None)))
+        elif given.kwonlyargs:
+            found.append("*")
+        for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+            found.append(self._parameter(one, default))
+        if given.kwarg:
+            found.append(parts("**", self._parameter(given.kwarg, None)))
+        return found
+
+    def _parameter(self, one: ast.arg, default: ast.expr | None) -> Doc:
+        found: list[Doc] = [one.arg]
+        if one.annotation is not None:
+            found += [": ", self._doc(one.annotation, _TEST, True)]
+        if default is not None:
+            found += [" = " if one.annotation is not None else "=", self._doc(default, _TEST, True)]
+        return parts(*found)
+
+
+class _Either:
+    """Adjoining texts as one where that fits on the line, else each on its own."""
+
+    @staticmethod
+    def of(together: str, pieces: Sequence[str]) -> Doc:
+        found: list[Doc] = [Broken(pieces[0], together)]
+        for piece in pieces[1:]:
+            found += [Line(""), Broken(piece)]
+        return Group(tuple(found))
+
+
+def _takes(given: ast.arguments) -> bool:
+    return bool(given.posonlyargs or given.args or given.vararg or given.kwonlyargs or given.kwarg)
+
+
+def _simple_operand(node: ast.expr) -> bool:
+    """Whether a power's operand stands close to its sign."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Invert, ast.UAdd)):
+        return _simple_operand(node.operand) and not isinstance(node.operand, ast.UnaryOp)
+    if isinstance(node, ast.Attribute):
+        return isinstance(node.value, (ast.Name, ast.Attribute)) and _simple_operand(node.value)
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, (int, float, complex))
+    return isinstance(node, ast.Name)
+
+
+def _simple_bound(node: ast.expr) -> bool:
+    """Whether a slice's bound stands close to its colon."""
+    if isinstance(node, ast.UnaryOp):
+        return not isinstance(node.op, ast.Not) and isinstance(
+            node.operand, (ast.Name, ast.Constant)
+        )
+    return isinstance(node, (ast.Name, ast.Constant))
