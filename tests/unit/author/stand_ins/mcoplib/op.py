@@ -1,0 +1,5 @@
+"""The functions that the library's own pybind module has."""
+
+from stand_in import functions
+
+globals().update(functions("mcoplib.op"))
