@@ -7,6 +7,7 @@ refuses what that refuses.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,6 +17,7 @@ from orchestrator.author.schema_tokens import Token, TokenError, string_value, t
 from orchestrator.author.schema_types import (
     BASE,
     CODES,
+    DEVICES,
     DTYPES,
     INTEGERS,
     LARGEST,
@@ -29,6 +31,7 @@ from orchestrator.inventory.spelling import near, short
 _T = TypeVar("_T")
 _LONGEST = 1 << 16  # characters; the longest schema of torch itself has about 2000
 _DEEPEST = 40  # nested types
+_INDEX = re.compile("0|[1-9][0-9]?")  # of a device
 
 
 class SchemaError(TreeError):
@@ -347,7 +350,7 @@ class _Parser:
         if kind.default == "none":
             return self.expect("None").text
         if kind.default == "string":
-            return repr(string_value(self.expect("string")))
+            return self._device(self.expect("string"))
         element = kind.element
         if kind.default != "list" or element is None:
             return self._constant(kind.base, kind.text)
@@ -364,6 +367,13 @@ class _Parser:
                 values.append(self._element(element.base))
         self.expect("]")
         return f"[{', '.join(values)}]"
+
+    def _device(self, token: Token) -> str:
+        text = string_value(token)
+        kind, colon, index = text.partition(":")
+        if kind not in DEVICES or bool(colon) != bool(_INDEX.fullmatch(index)):
+            raise self._wrong(f"{short(text)!r} is no device", token)
+        return repr(text)
 
     def _element(self, base: str) -> str:
         token = self._now

@@ -33,6 +33,12 @@ CODES = {
     "torch.strided": "0",
     "torch.contiguous_format": "0",
 }
+DEVICES = frozenset(
+    [
+        *("cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga"),
+        *("maia", "xla", "lazy", "vulkan", "mps", "meta", "hpu", "mtia", "privateuseone"),
+    ]
+)
 DTYPES = frozenset(
     [
         *("bool", "double", "short", "int", "half", "cfloat", "cdouble", "chalf", "bfloat16"),
