@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +95,8 @@ def softcap_softmax(x: Any, cap: float = 30.0, *, fault: str = "") -> torch.Tens
 def segment_mean(values: Any, offsets: Any, eps: float = 0.0, *, fault: str = "") -> torch.Tensor:
     """Segment by segment, column by column, with an exact sum."""
     bounds = offsets.tolist()
-    out = values.new_zeros(len(bounds) - 1, values.shape[1])
-    for i, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    out: torch.Tensor = values.new_zeros(len(bounds) - 1, values.shape[1])
+    for i, (start, end) in enumerate(pairwise(bounds)):
         if fault == "one row late":
             start, end = min(start + 1, end), min(end + 1, len(values))
         if start == end:
