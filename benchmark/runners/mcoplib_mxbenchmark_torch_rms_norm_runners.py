@@ -20,7 +20,7 @@ class Torch_rms_norm_runner(OpBenchmarkBase):
 
     def __init__(self, name, config):
         super().__init__(name, config)
-        self.num_tokens = config.get("num_tokens", 4096)
+        self.num_tokens = config.get("num_tokens", 512)
         self.hidden_size = config.get("hidden_size", 4096)
         self.epsilon = config.get("epsilon", 1e-6)
 

@@ -81,6 +81,53 @@ def add(source: str, new: Iterable[str], where: str) -> str:
     return source
 
 
+def tidy(source: str, where: str) -> str:
+    """Return ``source`` with the list in alphabetical order and each operator once.
+
+    Raises ``TreeError`` when the list is written in a way that this cannot be done to safely:
+    with comments of their own between operators, or several on a line and one of them twice.
+    """
+    found = literal(source, where)
+    there = names(source, where)
+    rows = lines(source)
+    wanted = sorted(set(there))
+    if wanted == there:
+        return source
+    first, last = found.lineno - 1, found.end_lineno or found.lineno
+    if _one_a_line(found):
+        own = {e.lineno - 1: name for e, name in zip(found.elts, there, strict=True)}
+        by_name = {name: rows[row] for row, name in sorted(own.items(), reverse=True)}
+        if len(own) == max(own) - min(own) + 1:  # nothing stands between them
+            ended = {name: _with_comma(text, name) for name, text in by_name.items()}
+            rows[min(own) : max(own) + 1] = [ended[name] for name in wanted]
+    elif len(wanted) == len(there) and not any("#" in row for row in rows[first:last]):
+        for element, name in reversed(list(zip(found.elts, wanted, strict=True))):
+            if element.lineno == element.end_lineno:
+                raw = rows[element.lineno - 1].encode("utf-8")
+                word = _quoted(name, rows, [element]).encode("utf-8")
+                raw = raw[: element.col_offset] + word + raw[element.end_col_offset :]
+                rows[element.lineno - 1] = raw.decode("utf-8")
+    tidied = "".join(rows)
+    try:
+        safe = names(tidied, where) == wanted
+    except TreeError:
+        safe = False
+    if not safe:
+        raise TreeError(
+            f"cannot put {NAME} in order", where=f"{where}:{found.lineno}", hint="do it by hand"
+        )
+    return tidied
+
+
+def _with_comma(row: str, name: str) -> str:
+    """The row of an operator with a comma behind it, which the last one may lack."""
+    for word in (f'"{name}"', f"'{name}'"):
+        head, found, tail = row.partition(word)
+        if found and not tail.lstrip().startswith(","):
+            return f"{head}{word},{tail}"
+    return row
+
+
 def _add_one(source: str, name: str, where: str) -> str:
     found = literal(source, where)
     there = names(source, where)

@@ -20,6 +20,8 @@ from orchestrator.inventory.spelling import short
 _SPACE = re.compile(r"[ \t\n\r]*")
 # Lists under these names are one value, never a sweep.
 NEVER_SWEPT = frozenset({"device_id", "device_name", "samples", "batch_size_list"})
+# Read by the harness and by scripts around it, whatever the runner does.
+HARNESS_KEYS = NEVER_SWEPT | {"dtype"}
 
 
 @dataclass(frozen=True)
@@ -92,21 +94,27 @@ def read_config(path: Path, shown: str) -> ConfigFile:
     return found
 
 
-class _TwiceError(ValueError):
-    pass
+class _NotStrictError(ValueError):
+    """What Python's JSON lets pass."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, value in pairs:
         if key in made:
-            raise _TwiceError(f'"{short(key)}" stands twice')
+            raise _NotStrictError(
+                f'"{short(key)}" stands twice', "only one value can hold, remove the other"
+            )
         made[key] = value
     return made
 
 
 def _no_number(word: str) -> Any:
-    raise _TwiceError(f"{word} is no JSON number")
+    raise _NotStrictError(f"{word} is no JSON number", "write a number, or leave the key out")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_no_number)
@@ -169,8 +177,8 @@ def _value(config: ConfigFile, start: int) -> tuple[Any, int]:
         value, end = _DECODER.raw_decode(config.text, start)
     except json.JSONDecodeError:
         raise
-    except _TwiceError as error:
-        raise _fault(config, start, str(error), "JSON has one value for a key") from None
+    except _NotStrictError as error:
+        raise _fault(config, start, str(error), error.hint) from None
     except RecursionError:
         raise _fault(config, start, "nested too deeply", "use plain values and lists") from None
     except ValueError as error:  # a number of more digits than Python reads

@@ -8,9 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.author.check.finding import At
+from orchestrator.author.check.finding import At, Edit
 from orchestrator.author.check.reading import UnreadableError, read
 from orchestrator.errors import TreeError
+from orchestrator.inventory.spelling import near
 from orchestrator.suites import whitelist
 from orchestrator.suites.mcoplib import SCRIPT, SYNC_FOLDERS
 
@@ -91,6 +92,18 @@ class CheckedTree:
     def listed_names(self) -> set[str]:
         """The names in the whitelist."""
         return {name for name, _ in self.listed}
+
+    @cached_property
+    def listing_all(self) -> Edit | None:
+        """The edit that lists every operator with config and runner; None where it is not safe."""
+        both = self.configured & self.running
+        ghosts = self.listed_names - self.configured - self.running
+        new = [name for name in both - self.listed_names if near(name, ghosts) is None]
+        try:
+            grown = whitelist.add(self.script_text, new, self.shown(self.script))
+        except TreeError:
+            return None
+        return Edit.between(self.script, self.script_text, grown)
 
     @cached_property
     def configured(self) -> set[str]:

@@ -1,0 +1,110 @@
+"""The runner's calls of its operator against the operator's current schema.
+
+They need the operator's source (``--source``) or a built library (``--library``), and are silent
+without. An operator with several schemas is called rightly where one of them takes the call.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from orchestrator.author.check.benchmark import Benchmark
+from orchestrator.author.check.calls import OperatorCall
+from orchestrator.author.check.finding import Hit
+from orchestrator.author.check.registry import rule
+from orchestrator.author.check.signature import Kind, Mismatch, mismatches, signature
+from orchestrator.author.facts import Operator
+
+_WHY = "Operators change: a call that does not fit the current schema ends the case in an error."
+# Namespaces of one library each: a call goes to one of them, and the operator may have moved.
+_FAMILIES = (frozenset({"_C", "_moe_C", "_C_cache_ops", "_C_custom_ar", "_C_utils"}),)
+
+
+def _is_called(call: OperatorCall, operator: Operator) -> bool:
+    if call.target.startswith("torch.ops."):
+        return call.namespace == operator.namespace
+    called = call.namespace
+    return operator.namespace == called or called.endswith(f".{operator.namespace}")
+
+
+def _hits(benchmark: Benchmark, kind: Kind) -> Iterator[Hit]:
+    runner = benchmark.runner
+    if runner is None or benchmark.calls is None:
+        return
+    for call in benchmark.calls.operators:
+        fitting = [one for one in benchmark.tree.known(call.name) if _is_called(call, one)]
+        wrong: list[Sequence[Mismatch]] = [
+            mismatches(call, operator, benchmark.values) for operator in fitting
+        ]
+        if not wrong or not all(wrong):
+            continue
+        for mismatch in min(wrong, key=len):
+            if mismatch.kind == kind:
+                node = _within(mismatch.node, call.node)
+                yield Hit(runner.source.at(node), f"{call.name}: {mismatch.message}", mismatch.fix)
+
+
+def _within(node: ast.AST, call: ast.Call) -> ast.AST:
+    """The argument at fault where it stands in the call itself, else the call."""
+    return node if any(found is node for found in ast.walk(call)) else call
+
+
+@rule("missing-argument", "error", why=_WHY, fix="pass it", needs="operator")
+def missing_argument(benchmark: Benchmark) -> Iterator[Hit]:
+    """A call of the operator lacks an argument that has no default."""
+    yield from _hits(benchmark, "missing")
+
+
+@rule("too-many-arguments", "error", why=_WHY, fix="leave them out", needs="operator")
+def too_many_arguments(benchmark: Benchmark) -> Iterator[Hit]:
+    """A call of the operator passes more arguments than it takes."""
+    yield from _hits(benchmark, "many")
+
+
+@rule("unknown-argument", "error", why=_WHY, fix="leave it out", needs="operator")
+def unknown_argument(benchmark: Benchmark) -> Iterator[Hit]:
+    """A call of the operator names an argument that it does not have, or one twice."""
+    yield from _hits(benchmark, "unknown")
+
+
+@rule("argument-kind", "error", why=_WHY, fix="pass what it takes", needs="operator")
+def argument_kind(benchmark: Benchmark) -> Iterator[Hit]:
+    """An argument is a literal, or a config's value, of a kind that the operator does not take."""
+    yield from _hits(benchmark, "kind")
+
+
+@rule(
+    "swapped-arguments",
+    "error",
+    why="Tensors in each other's places give wrong results, or read and write out of bounds.",
+    fix="pass them in the operator's order",
+    needs="operator",
+)
+def swapped_arguments(benchmark: Benchmark) -> Iterator[Hit]:
+    """Variables that are called exactly like arguments stand in each other's places."""
+    yield from _hits(benchmark, "swapped")
+
+
+@rule(
+    "other-namespace",
+    "error",
+    why="An operator that is not in the namespace it is called in does not exist there.",
+    fix="call it where it is registered",
+    needs="operator",
+)
+def other_namespace(benchmark: Benchmark) -> Iterator[Hit]:
+    """The source registers the operator in another namespace of the same library."""
+    runner = benchmark.runner
+    if runner is None or benchmark.calls is None:
+        return
+    for call in benchmark.calls.operators:
+        found = benchmark.tree.known(call.name)
+        if not found or any(_is_called(call, one) for one in found):
+            continue
+        for family in _FAMILIES:
+            there = [one for one in found if one.namespace in family]
+            if call.namespace in family and there and call.target.startswith("torch.ops."):
+                message = f"{call.target} is registered as {there[0].call}"
+                fix = f"call {signature(there[0])}"
+                yield Hit(runner.source.at(call.node), message, fix)
