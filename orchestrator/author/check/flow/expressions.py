@@ -1,0 +1,458 @@
+"""Evaluation of expressions: names, attributes, subscripts, literals, comprehensions."""
+
+from __future__ import annotations
+
+import ast
+
+from orchestrator.author.check.flow import constants
+from orchestrator.author.check.flow.frames import (
+    CONFIG,
+    SELF,
+    SELF_DTYPE,
+    UNROLLED,
+    Machine,
+)
+from orchestrator.author.check.flow.torch_model import SIZE_OF, VIEW_ATTRIBUTES
+from orchestrator.author.check.flow.values import (
+    NONE,
+    UNKNOWN,
+    Const,
+    Either,
+    Frame,
+    Function,
+    Mapping,
+    Method,
+    Name,
+    Opaque,
+    Sequence,
+    Setting,
+    Shape,
+    Symbol,
+    Tensor,
+    Text,
+    Value,
+    either,
+    key,
+    options,
+    tensors,
+    tokens,
+)
+from orchestrator.author.check.source import Function as Definition
+from orchestrator.author.check.source import Source
+
+
+class Expressions:
+    """Evaluates expressions in a frame; ``call`` and ``assign`` are the interpreter's."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.runner = machine.runner
+        self.source = machine.runner.source
+        self._module: dict[str, Value] = {}
+        self._assigned = assignments(self.source)
+
+    def call(self, node: ast.Call, frame: Frame) -> Value:
+        """Evaluate a call."""
+        raise NotImplementedError
+
+    def invoke(self, function: Function, args: list[Value], node: ast.AST) -> Value:
+        """Call a function of the runner."""
+        raise NotImplementedError
+
+    def assign(self, target: ast.expr, value: Value, frame: Frame) -> None:
+        """Bind ``target``."""
+        raise NotImplementedError
+
+    def evaluate(self, node: ast.expr | None, frame: Frame) -> Value:
+        """The value of an expression."""
+        self.machine.step()
+        if node is None:
+            return NONE
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if method is not None:
+            found: Value = method(node, frame)
+            return found
+        # Await, Yield and the like: what is in them happens, the result is not known.
+        inner = [
+            self.evaluate(child, frame)
+            for child in ast.iter_child_nodes(node)
+            if isinstance(child, ast.expr)
+        ]
+        return Opaque(tokens(inner))
+
+    # Literals.
+
+    def _constant(self, node: ast.Constant, frame: Frame) -> Value:
+        return Const(node.value, node)
+
+    def _tuple(self, node: ast.Tuple | ast.List | ast.Set, frame: Frame) -> Value:
+        found = Sequence([])
+        for element in node.elts:
+            if isinstance(element, ast.Starred):
+                items, more = spread(self.evaluate(element.value, frame))
+                found.items += items
+                found.more |= more
+            else:
+                found.items.append(self.evaluate(element, frame))
+        return found
+
+    _list = _tuple
+    _set = _tuple
+
+    def _dict(self, node: ast.Dict, frame: Frame) -> Value:
+        found = Mapping({})
+        for name, value in zip(node.keys, node.values, strict=True):
+            given = self.evaluate(value, frame)
+            if name is not None:
+                found.items[self.evaluate(name, frame)] = given
+            elif isinstance(given, Mapping):
+                found.items.update(given.items)
+                found.more |= given.more
+            else:
+                found.more = True
+        return found
+
+    def _joinedstr(self, node: ast.JoinedStr, frame: Frame) -> Value:
+        parts = [self.evaluate(part, frame) for part in node.values]
+        if all(isinstance(part, Const) and isinstance(part.value, str) for part in parts):
+            return Const("".join(p.value for p in parts if isinstance(p, Const)), node)
+        return Text(any(constants.comma(part) for part in parts), node)
+
+    def _formattedvalue(self, node: ast.FormattedValue, frame: Frame) -> Value:
+        value = self.evaluate(node.value, frame)
+        if node.format_spec is not None:
+            # {n:,} writes thousands with commas.
+            return Text(constants.comma(self.evaluate(node.format_spec, frame)), node)
+        if isinstance(value, Const):
+            return Const(str(value.value), node)
+        return Text(constants.comma(value), node)
+
+    # Names and what hangs on them.
+
+    def _name(self, node: ast.Name, frame: Frame) -> Value:
+        scope: Frame | None = frame
+        while scope is not None:
+            if node.id in scope.names:
+                return scope.names[node.id]
+            scope = scope.outer
+        return self._global(node.id)
+
+    def _global(self, name: str) -> Value:
+        if name not in self._module:
+            self._module[name] = UNKNOWN  # one that is defined by itself
+            self._module[name] = self._find_global(name)
+        return self._module[name]
+
+    def _find_global(self, name: str) -> Value:
+        found: list[Value] = []
+        if name in self.source.imports:
+            found.append(Name(self.source.imports[name]))
+        if name in self.source.functions:
+            found.append(self._defined(self.source.functions[name]))
+        for cls in self.source.walk(ast.ClassDef):
+            if cls.name == name:
+                found.append(Name(f"class:{name}"))
+        frame = Frame({}, None)
+        for value in self._assigned.get(name, ()):
+            # ``op = None`` stands in for a library that is not there.
+            if isinstance(value, ast.Constant) and value.value is None and found:
+                continue
+            found.append(UNKNOWN if value is None else self.evaluate(value, frame))
+        return either(found) if found else Name(name)
+
+    def _defined(self, node: Definition, frame: Frame | None = None) -> Value:
+        return Function(node, frame)
+
+    def _attribute(self, node: ast.Attribute, frame: Frame) -> Value:
+        owner = self.evaluate(node.value, frame)
+        return either(self.attribute(o, node.attr, node) for o in options(owner))
+
+    def attribute(self, owner: Value, name: str, node: ast.AST) -> Value:
+        """``owner.name``."""
+        if owner == SELF:
+            return self.own(name, node)
+        if isinstance(owner, Name):
+            return self._of_name(owner, name)
+        if isinstance(owner, Tensor):
+            return self._of_tensor(owner, name, node)
+        if isinstance(owner, Opaque):
+            return owner if owner.content else Method(owner, name)
+        return Method(owner, name)
+
+    def _of_name(self, owner: Name, name: str) -> Value:
+        if owner.path.startswith("class:"):
+            for cls in self.runner.lineage:
+                if cls.name == owner.path.removeprefix("class:") and name in self.runner.methods:
+                    return Function(self.runner.methods[name], None, owner=cls)
+        path = f"{owner.path}.{name}"
+        if name == "itemsize" and owner.path in SIZE_OF:
+            return Const(SIZE_OF[owner.path])
+        if owner == SELF_DTYPE and name == "itemsize":
+            return Symbol(("itemsize", owner.path))
+        return Name(path)
+
+    def _of_tensor(self, owner: Tensor, name: str, node: ast.AST) -> Value:
+        storage = owner.storage
+        if name == "shape":
+            return Shape(storage)
+        if name == "dtype":
+            return storage.dtype or UNKNOWN
+        if name == "device":
+            return Const("cpu") if storage.place == "host" else Name("device")
+        if name in ("nbytes", "itemsize"):
+            return Symbol((name, id(storage)), frozenset({storage}), whole=True)
+        if name in VIEW_ATTRIBUTES:
+            return owner
+        return Method(owner, name)
+
+    def own(self, name: str, node: ast.AST) -> Value:
+        """``self.name``."""
+        machine = self.machine
+        if name in machine.attributes:
+            return machine.attributes[name]
+        method = self.runner.methods.get(name)
+        if method is not None:
+            decorators = [ast.unparse(d) for d in method.decorator_list]
+            function = Function(method, None, bound="staticmethod" not in decorators)
+            if any(d.endswith("property") for d in decorators):
+                return self.invoke(function, [], node)
+            return function
+        if name == "config":
+            return CONFIG
+        if name == "dtype":
+            return SELF_DTYPE if machine.dtype is None else Name(f"torch.{machine.dtype}")
+        for cls in self.runner.lineage:
+            for statement in cls.body:
+                if isinstance(statement, ast.Assign) and any(
+                    isinstance(t, ast.Name) and t.id == name for t in statement.targets
+                ):
+                    return self.evaluate(statement.value, Frame({}, None))
+        return Name(f"self.{name}")
+
+    # Subscripts.
+
+    def _subscript(self, node: ast.Subscript, frame: Frame) -> Value:
+        owner = self.evaluate(node.value, frame)
+        if isinstance(node.slice, ast.Slice):
+            index: Value = Opaque(tokens(self._bounds(node.slice, frame)))
+        else:
+            index = self.evaluate(node.slice, frame)
+        found = either(self._item(one, index, node) for one in options(owner))
+        self.machine.chosen[node] = found
+        return found
+
+    def _bounds(self, node: ast.Slice, frame: Frame) -> list[Value]:
+        return [self.evaluate(b, frame) for b in (node.lower, node.upper, node.step) if b]
+
+    def _slice(self, node: ast.Slice, frame: Frame) -> Value:
+        self._bounds(node, frame)
+        return Name("slice")
+
+    def _item(self, owner: Value, index: Value, node: ast.Subscript) -> Value:
+        if owner == CONFIG:
+            return self.setting(index, None, node)
+        if isinstance(owner, Tensor):
+            if _plain_index(node.slice, index):
+                return Tensor(owner.storage, ast.unparse(node.slice))
+            return self.machine.computed(node, owner, index)
+        if isinstance(owner, Shape):
+            if isinstance(node.slice, ast.Slice):
+                return Sequence([], more=True)
+            found = key(index)
+            sizes = frozenset({owner.storage})
+            return Symbol(("dim", id(owner.storage), found), sizes) if found else UNKNOWN
+        if isinstance(owner, Sequence):
+            return self._of_sequence(owner, index, node)
+        if isinstance(owner, Mapping):
+            if index in owner.items:
+                return owner.items[index]
+            return Opaque(tokens(owner))
+        if isinstance(owner, Function):
+            return Name(f"kernel:{owner.name}")  # a Triton kernel with its grid
+        if isinstance(owner, Name):
+            return Name(f"{owner.path}[]")
+        return Opaque(tokens((owner, index)))
+
+    def _of_sequence(self, owner: Sequence, index: Value, node: ast.Subscript) -> Value:
+        if isinstance(node.slice, ast.Slice):
+            bounds = [self.source.literal(b) for b in (node.slice.lower, node.slice.upper)]
+            whole = (None, None) if node.slice.step is None and not owner.more else None
+            lower, upper = (
+                (None if b is None else value)
+                for b, value in zip((node.slice.lower, node.slice.upper), bounds, strict=True)
+            )
+            known = all(value is None or type(value) is int for value in (lower, upper))
+            if whole is not None and known:
+                return Sequence(owner.items[lower:upper])
+            return Sequence(list(owner.items), more=True)
+        if isinstance(index, Const) and type(index.value) is int and not owner.more:
+            if -len(owner.items) <= index.value < len(owner.items):
+                return owner.items[index.value]
+            return UNKNOWN
+        return either(owner.items) if owner.items and not owner.more else Opaque(tokens(owner))
+
+    def setting(self, name: Value, default: Value | None, node: ast.AST) -> Value:
+        """``config[name]``, or ``config.get(name, default)``."""
+        if not isinstance(name, Const) or not isinstance(name.value, str):
+            return UNKNOWN
+        if name.value == "dtype" and self.machine.dtype is not None:
+            return Const(self.machine.dtype, node)
+        return Setting(name.value, default, node)
+
+    # Operations.
+
+    def _binop(self, node: ast.BinOp, frame: Frame) -> Value:
+        left, right = self.evaluate(node.left, frame), self.evaluate(node.right, frame)
+        return self.binary(node.op, left, right, node)
+
+    def binary(self, operator: ast.operator, left: Value, right: Value, node: ast.AST) -> Value:
+        """A binary operation; with a tensor in it a tensor."""
+        if any(isinstance(o, Tensor) for side in (left, right) for o in options(side)):
+            made = self.machine.computed(node, left, right)
+            if isinstance(operator, ast.Sub):
+                self.machine.compared(node, "-", left, right)
+            return made
+        return constants.arithmetic(operator, left, right, node)
+
+    def _unaryop(self, node: ast.UnaryOp, frame: Frame) -> Value:
+        value = self.evaluate(node.operand, frame)
+        if isinstance(node.op, ast.Not):
+            known = constants.truth(value)
+            return Opaque(tokens(value)) if known is None else Const(not known, node)
+        if tensors(value):
+            return self.machine.computed(node, value)
+        return constants.negative(value) if isinstance(node.op, ast.USub) else value
+
+    def _boolop(self, node: ast.BoolOp, frame: Frame) -> Value:
+        stops = isinstance(node.op, ast.Or)
+        found: list[Value] = []
+        for operand in node.values:
+            value = self.evaluate(operand, frame)
+            known = constants.truth(value)
+            if known is stops:
+                return either([*found, value])
+            if known is None:
+                found.append(value)
+        return either(found) if found else value
+
+    def _compare(self, node: ast.Compare, frame: Frame) -> Value:
+        values = [self.evaluate(side, frame) for side in (node.left, *node.comparators)]
+        outcomes = []
+        for operator, left, right in zip(node.ops, values, values[1:], strict=False):
+            self.machine.compared(node, type(operator).__name__, left, right)
+            outcomes.append(constants.compare(operator, left, right))
+        if False in outcomes:
+            return Const(False, node)
+        if None in outcomes:
+            return Opaque(tokens(values))
+        return Const(True, node)
+
+    def _ifexp(self, node: ast.IfExp, frame: Frame) -> Value:
+        known = constants.truth(self.evaluate(node.test, frame))
+        if known is None:
+            found = either((self.evaluate(node.body, frame), self.evaluate(node.orelse, frame)))
+        else:
+            found = self.evaluate(node.body if known else node.orelse, frame)
+        self.machine.chosen[node] = found
+        return found
+
+    def _lambda(self, node: ast.Lambda, frame: Frame) -> Value:
+        return Function(node, frame)
+
+    def _namedexpr(self, node: ast.NamedExpr, frame: Frame) -> Value:
+        value = self.evaluate(node.value, frame)
+        self.assign(node.target, value, frame)
+        return value
+
+    def _starred(self, node: ast.Starred, frame: Frame) -> Value:
+        return self.evaluate(node.value, frame)
+
+    # Comprehensions.
+
+    def _listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, frame: Frame) -> Value:
+        found = Sequence([])
+        found.more = self._generate(node.generators, [node.elt], Frame({}, frame), found.items)
+        return found
+
+    _setcomp = _listcomp
+    _generatorexp = _listcomp
+
+    def _dictcomp(self, node: ast.DictComp, frame: Frame) -> Value:
+        made: list[Value] = []
+        more = self._generate(node.generators, [node.key, node.value], Frame({}, frame), made)
+        return Mapping(dict(zip(made[::2], made[1::2], strict=True)), more)
+
+    def _generate(
+        self,
+        loops: list[ast.comprehension],
+        made: list[ast.expr],
+        frame: Frame,
+        into: list[Value],
+    ) -> bool:
+        """Evaluate ``made`` for each item; returns whether there may be others."""
+        if not loops:
+            into += [self.evaluate(one, frame) for one in made]
+            return False
+        loop, *inner = loops
+        items, more = iterated(self.evaluate(loop.iter, frame), self.machine, loop.iter)
+        for item in items:
+            self.assign(loop.target, item, frame)
+            known = [constants.truth(self.evaluate(test, frame)) for test in loop.ifs]
+            if False in known:
+                continue
+            more |= None in known
+            more |= self._generate(inner, made, frame, into)
+        return more
+
+
+def _plain_index(node: ast.expr, index: Value) -> bool:
+    """Whether an index certainly cuts a view out: slices, numbers, None, an ellipsis."""
+    if isinstance(node, ast.Slice):
+        return True
+    if isinstance(node, ast.Tuple):
+        values = index.items if isinstance(index, Sequence) else []
+        return len(values) == len(node.elts) and all(
+            _plain_index(part, value) for part, value in zip(node.elts, values, strict=True)
+        )
+    if isinstance(index, Const):
+        return index.value is None or index.value is ... or type(index.value) is int
+    return isinstance(index, Symbol | Setting) or index == Name("slice")
+
+
+def spread(value: Value) -> tuple[list[Value], bool]:
+    """The items of ``*value``, and whether there may be others."""
+    if isinstance(value, Sequence):
+        return list(value.items), value.more
+    if isinstance(value, Mapping):
+        return list(value.items), value.more
+    if isinstance(value, Either):
+        lengths = {len(o.items) for o in value.options if isinstance(o, Sequence) and not o.more}
+        if len(lengths) == 1 and all(isinstance(o, Sequence) for o in value.options):
+            columns = zip(*(o.items for o in value.options if isinstance(o, Sequence)), strict=True)
+            return [either(column) for column in columns], False
+    return [], True
+
+
+def iterated(value: Value, machine: Machine, node: ast.AST) -> tuple[list[Value], bool]:
+    """What a loop over ``value`` goes through; an unknown item where it cannot be told."""
+    items, more = spread(value)
+    if isinstance(value, Tensor):
+        return [Tensor(value.storage, "[i]")], True
+    if len(items) > UNROLLED:
+        return [*items[: UNROLLED - 1], either(items[UNROLLED - 1 :])], True
+    if more and not items:
+        return [Opaque(tokens(value))], True
+    return items, more
+
+
+def assignments(source: Source) -> dict[str, list[ast.expr | None]]:
+    """What the module binds its names to; None for what is no plain assignment."""
+    found: dict[str, list[ast.expr | None]] = {}
+    for name in source.walk(ast.Name):
+        if isinstance(name.ctx, ast.Store) and source.scope(name) is source.tree:
+            parent = source.parent(name)
+            plain = isinstance(parent, ast.Assign | ast.AnnAssign)
+            if not any(isinstance(node, ast.ClassDef) for node in source.ancestors(name)):
+                value = parent.value if isinstance(parent, ast.Assign | ast.AnnAssign) else None
+                found.setdefault(name.id, []).append(value if plain else None)
+    return found
