@@ -61,9 +61,7 @@ class Calls(Builtins):
             return Name("super")
         callee = self.evaluate(node.func, frame)
         args, kwargs, more = self._arguments(node, frame)
-        found = either(self.apply(o, (args, kwargs, more), node) for o in options(callee))
-        self.machine.chosen[node] = found
-        return found
+        return either(self.apply(o, (args, kwargs, more), node) for o in options(callee))
 
     def _call(self, node: ast.Call, frame: Frame) -> Value:
         return self.call(node, frame)
@@ -471,16 +469,15 @@ def is_device(value: Value) -> bool:
     """Whether ``value`` is certainly a device: a text such as ``cuda:0``, or made as one."""
     if isinstance(value, Const):
         return isinstance(value.value, str | int)
-    return isinstance(value, Text) or value == Name("device")
+    # A number is its index: dev_id.
+    return isinstance(value, Text | Symbol) or value == Name("device")
 
 
 def place_of(device: Value) -> Place | None:
     """Host or device; None where it cannot be told."""
     if isinstance(device, Const):
         return "host" if str(device.value).startswith("cpu") else "device"
-    if isinstance(device, Text) or device == Name("device"):
-        return "device"
-    return None
+    return "device" if is_device(device) else None
 
 
 def _tiny(name: str, args: list[Value], kwargs: dict[str, Value]) -> bool:

@@ -71,6 +71,8 @@ class Expressions:
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is not None:
             found: Value = method(node, frame)
+            if self.machine.dtype is not None and isinstance(found, Const):
+                self.machine.chosen[node] = found
             return found
         # Await, Yield and the like: what is in them happens, the result is not known.
         inner = [
@@ -237,9 +239,7 @@ class Expressions:
             index: Value = Opaque(tokens(self._bounds(node.slice, frame)))
         else:
             index = self.evaluate(node.slice, frame)
-        found = either(self._item(one, index, node) for one in options(owner))
-        self.machine.chosen[node] = found
-        return found
+        return either(self._item(one, index, node) for one in options(owner))
 
     def _bounds(self, node: ast.Slice, frame: Frame) -> list[Value]:
         return [self.evaluate(b, frame) for b in (node.lower, node.upper, node.step) if b]
@@ -349,12 +349,9 @@ class Expressions:
 
     def _ifexp(self, node: ast.IfExp, frame: Frame) -> Value:
         known = constants.truth(self.evaluate(node.test, frame))
-        if known is None:
-            found = either((self.evaluate(node.body, frame), self.evaluate(node.orelse, frame)))
-        else:
-            found = self.evaluate(node.body if known else node.orelse, frame)
-        self.machine.chosen[node] = found
-        return found
+        if known is not None:
+            return self.evaluate(node.body if known else node.orelse, frame)
+        return either((self.evaluate(node.body, frame), self.evaluate(node.orelse, frame)))
 
     def _lambda(self, node: ast.Lambda, frame: Frame) -> Value:
         return Function(node, frame)

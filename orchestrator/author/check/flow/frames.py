@@ -101,7 +101,7 @@ class Machine:
     phase: str = "init"
     attributes: dict[str, Value] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
-    # What branches and lookups came to: for what depends on the dtype.
+    # With a dtype: which constant an expression, which way an ``if`` came to.
     chosen: dict[ast.AST, Value] = field(default_factory=dict)
     operators: set[ast.AST | str] = field(default_factory=set)
     stack: list[ast.AST] = field(default_factory=list)

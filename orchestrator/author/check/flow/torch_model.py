@@ -32,8 +32,8 @@ LIKE = frozenset(name for name in MAKERS if name.endswith("_like") or name.start
 # Methods that return another tensor over the same memory.
 VIEWS = _words(
     "view view_as reshape reshape_as t transpose permute unsqueeze squeeze flatten unflatten "
-    "expand expand_as narrow unbind split chunk tensor_split detach swapaxes swapdims movedim moveaxis "
-    "as_strided select unfold diagonal requires_grad_"
+    "expand expand_as narrow unbind split chunk tensor_split detach swapaxes swapdims movedim "
+    "moveaxis as_strided select unfold diagonal requires_grad_"
 )
 VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "data", "real", "imag"})
 # Methods that return the same contents in memory of their own (``to`` and its kin: perhaps).

@@ -1,0 +1,254 @@
+"""The reference: what it is computed from, when, and whether one can follow its steps."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from orchestrator.author.check.benchmark import Benchmark
+from orchestrator.author.check.finding import Hit
+from orchestrator.author.check.flow.frames import SELF_DTYPE, Event, Seen
+from orchestrator.author.check.flow.trace import traces
+from orchestrator.author.check.flow.values import Name, Token, tensors
+from orchestrator.author.check.registry import rule
+
+_REFERENCE = re.compile(r"ref|gold|expect|naive|native|truth|baseline|torch_", re.IGNORECASE)
+_ARITHMETIC = frozenset({"compare:-", "compare:Eq", "compare:NotEq"})
+
+
+def _comparisons(benchmark: Benchmark) -> Iterator[tuple[Event, Seen, Seen]]:
+    """Comparisons of two tensors in ``run_verification``, each place once."""
+    if benchmark.runner is None:
+        return
+    seen: set[ast.AST] = set()
+    for event in traces(benchmark.runner).verification.of("verify"):
+        out, ref = event.compared
+        if out is not None and ref is not None and event.node not in seen:
+            seen.add(event.node)
+            yield event, out, ref
+
+
+def _name(seen: Seen) -> str:
+    return seen.tensor.storage.name or "the output"
+
+
+@rule(
+    "output-with-itself",
+    "error",
+    why="A tensor always equals itself: the check passes whatever the operator computed.",
+    fix="compare with a reference that is computed from the inputs",
+)
+def output_with_itself(benchmark: Benchmark) -> Iterator[Hit]:
+    """An output is compared with itself, or with a view of its own memory."""
+    for event, out, ref in _comparisons(benchmark):
+        if _same(out, ref):
+            assert benchmark.runner is not None
+            message = f"{_name(out)} is compared with itself"
+            yield Hit(benchmark.runner.source.at(event.node), message)
+
+
+def _same(out: Seen, ref: Seen) -> bool:
+    if out.tensor.storage is not ref.tensor.storage:
+        return False
+    # Two pieces of one tensor may be different ones.
+    one, other = out.tensor.part, ref.tensor.part
+    return one == other or None in (one, other)
+
+
+@rule(
+    "output-with-its-clone",
+    "error",
+    why="What is taken from the output after the call agrees with it, whatever it is.",
+    fix="compute the reference from the inputs, and clone what is changed in place before the call",
+)
+def output_with_its_clone(benchmark: Benchmark) -> Iterator[Hit]:
+    """An output is compared with a copy of itself, or with what was computed from it alone."""
+    for event, out, ref in _comparisons(benchmark):
+        for one, other in ((out, ref), (ref, out)):
+            what = _taken_from(one, other, event.name in _ARITHMETIC)
+            if what is not None and not _same(out, ref):
+                assert benchmark.runner is not None
+                at = benchmark.runner.source.at(event.node)
+                yield Hit(at, f"{_name(one)} is compared with {what}")
+                break
+
+
+def _present(seen: Seen) -> Token | None:
+    """The output's content at the comparison; None where no operator has written it."""
+    storage = seen.tensor.storage
+    if seen.version or storage.kind == "result":
+        return Token(storage, seen.version)
+    # A copy of the output, a float one say, stands for it.
+    return seen.copy_of if seen.copy_of and _written(seen.copy_of) else None
+
+
+def _written(token: Token) -> bool:
+    return token.version > 0 or token.storage.kind == "result"
+
+
+def _taken_from(out: Seen, ref: Seen, arithmetic: bool) -> str | None:
+    present = _present(out)
+    if present is None or present.storage is ref.tensor.storage:
+        # ``out.float()`` against ``out``.
+        own = present is not None and out.tensor.storage is not ref.tensor.storage
+        return "a copy of itself" if own and out.copy_of == _present(ref) else None
+    if ref.copy_of == present:
+        return "a copy of itself"
+    by = ref.tensor.storage.by or ""
+    if not arithmetic and ref.content == {present} and _REFERENCE.search(by):
+        return f"what {by}() computes from it alone"
+    return None
+
+
+@rule(
+    "reference-after-call",
+    "error",
+    why="The operator has overwritten its input: the reference starts from the wrong numbers.",
+    fix="compute the reference, or clone the input, before the call",
+)
+def reference_after_call(benchmark: Benchmark) -> Iterator[Hit]:
+    """The reference of an operator that works in place is computed from what it has overwritten."""
+    for event, out, ref in _comparisons(benchmark):
+        if event.name in _ARITHMETIC or out.tensor.storage is ref.tensor.storage:
+            continue
+        present = _present(out)
+        if present is None or present.version == 0 or not present.storage.has_data():
+            continue
+        if present in ref.content and ref.copy_of != present and len(ref.content) > 1:
+            assert benchmark.runner is not None
+            made = ref.tensor.storage.node
+            at = benchmark.runner.source.at(event.node)
+            line = getattr(made, "lineno", 0)
+            yield Hit(
+                at,
+                f"the reference (line {line}) is computed from {_name(out)} after the call",
+            )
+
+
+# Steps.
+
+_UNPACKS = re.compile(r"unpack", re.IGNORECASE)
+_MULTIPLIES = frozenset(
+    {"matmul", "mm", "bmm", "addmm", "linear", "einsum", "mv", "dot", "tensordot"}
+)
+
+
+@rule(
+    "one-line-reference",
+    "error",
+    why="Of a reference that unpacks, dequantises and multiplies at once nobody can see which step "
+    "is wrong.",
+    fix="take one step a line: unpack, dequantise, multiply",
+)
+def one_line_reference(benchmark: Benchmark) -> Iterator[Hit]:
+    """One expression unpacks bits, dequantises and multiplies matrices."""
+    runner = benchmark.runner
+    if runner is None:
+        return
+    for kind in (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr):
+        for statement in runner.source.walk(kind):
+            value = getattr(statement, "value", None)
+            product = _product(value) if isinstance(value, ast.expr) else None
+            if product is not None and _dequantises(product):
+                message = "unpacks, dequantises and multiplies in one expression"
+                yield Hit(runner.source.at(product), message)
+
+
+def _product(value: ast.expr) -> ast.expr | None:
+    """The matrix product in an expression, the outermost."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            return node
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in _MULTIPLIES
+        ):
+            return node
+    return None
+
+
+def _dequantises(product: ast.expr) -> bool:
+    """Whether what is multiplied is unpacked and scaled right there."""
+    for node in ast.walk(product):
+        if (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Mult | ast.Sub)
+            and not _index(product, node)
+            and any(_unpacks(inner) for inner in ast.walk(node))
+        ):
+            return True
+    return False
+
+
+def _index(within: ast.AST, node: ast.AST) -> bool:
+    """Whether ``node`` is part of an index."""
+    return any(
+        node in ast.walk(sub.slice) for sub in ast.walk(within) if isinstance(sub, ast.Subscript)
+    )
+
+
+def _unpacks(node: ast.AST) -> bool:
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.RShift | ast.BitAnd)
+    if isinstance(node, ast.Call):
+        name = ast.unparse(node.func).rpartition(".")[2]
+        return name in ("bitwise_and", "bitwise_right_shift") or bool(_UNPACKS.search(name))
+    return False
+
+
+# Layouts.
+
+
+@rule(
+    "value-cache-layout",
+    "error",
+    why="value_cache is [num_blocks, num_kv_heads, head_size, block_size]: the offset comes last.",
+    fix="write value_cache[block, head, :, offset], or value_cache[block, :, :, offset]",
+)
+def value_cache_layout(benchmark: Benchmark) -> Iterator[Hit]:
+    """The reference of paged attention takes a value at the wrong axis of ``value_cache``."""
+    runner = benchmark.runner
+    if runner is None or not benchmark.name.startswith("paged_attention"):
+        return
+    for node in runner.source.walk(ast.Subscript):
+        if not isinstance(node.ctx, ast.Load) or "value_cache" not in ast.unparse(node.value):
+            continue
+        axes = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+        offsets = [
+            i for i, axis in enumerate(axes) if isinstance(axis, ast.Name) and "offset" in axis.id
+        ]
+        if offsets and offsets[0] != 3 and not any(_ellipsis(axis) for axis in axes):
+            message = f"the offset is axis {offsets[0]} of value_cache here, where it is axis 3"
+            yield Hit(runner.source.at(node), message)
+
+
+def _ellipsis(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is ...
+
+
+@rule(
+    "rotary-cache-dtype",
+    "error",
+    why="The kernel reads cos_sin_cache as the dtype of query: another one is read as rubbish.",
+    fix="make it of the query's dtype: cos_sin_cache.to(self.dtype)",
+)
+def rotary_cache_dtype(benchmark: Benchmark) -> Iterator[Hit]:
+    """``cos_sin_cache`` of rotary_embedding has another dtype than the query."""
+    runner = benchmark.runner
+    if runner is None or not benchmark.name.endswith("rotary_embedding"):
+        return
+    for event in traces(runner).setup.of("launch"):
+        if not event.operator:
+            continue
+        given = tensors([*event.args, *event.kwargs.values()])
+        by_name = {t.storage.name: t.storage for t in given}
+        query, cache = by_name.get("query"), by_name.get("cos_sin_cache")
+        if query is None or cache is None or query.dtype != SELF_DTYPE:
+            continue
+        if isinstance(cache.dtype, Name) and cache.dtype.path.startswith("torch.float"):
+            theirs = {f"torch.{v}" for v in benchmark.config.values("dtype")}
+            if theirs and theirs != {cache.dtype.path}:
+                message = f"cos_sin_cache is {cache.dtype.path}, the query of the config's dtype"
+                yield Hit(runner.source.at(cache.node), message)
