@@ -20,7 +20,7 @@ class Authored:
     """One operator to generate a benchmark for.
 
     ``name``: of configuration, runner and whitelist entry. ``operator``: as ``gen op`` is asked
-    for it. ``tree``: the folder of ``trees`` that has it. ``unit_test``: below its unit_test/.
+    for it. ``tree``: the folder of ``trees`` that has it. ``unit_test``: its path in there.
     ``kind``: what sort of operator it stands for. ``framework``: whose it is. ``tiny``: parameters
     of the unit test, small enough for kernels in plain Python. ``most_todos``: how much may stay
     undetermined. ``flags``: further ones for ``gen op``.
@@ -44,11 +44,15 @@ class Authored:
         """The folder with the sources."""
         return TREES / self.tree
 
+    @property
+    def test(self) -> Path:
+        """The unit test."""
+        return self.source / self.unit_test
+
     def arguments(self) -> list[str]:
         """What follows ``mxfleet`` on the command line."""
-        test = self.source / "unit_test" / self.unit_test
-        words = ["gen", "op", self.operator, "--source", str(self.source), "--unit-test", str(test)]
-        return [*words, *self.flags]
+        words = ["gen", "op", self.operator, "--source", str(self.source)]
+        return [*words, "--unit-test", str(self.test), *self.flags]
 
     def files(self) -> list[str]:
         """What ``gen op`` writes or changes, relative to benchmark/."""
@@ -59,7 +63,7 @@ class Authored:
 def _mcoplib(operator: str, kind: str, framework: str = "vllm", **others: Any) -> Authored:
     test = others.pop("unit_test", f"test_{operator}.py")
     name = others.pop("name", operator)
-    return Authored(name, operator, "mcoplib", test, kind, framework, **others)
+    return Authored(name, operator, "mcoplib", f"unit_test/{test}", kind, framework, **others)
 
 
 AUTHORED = [
@@ -211,7 +215,7 @@ AUTHORED = [
         "softcap_softmax",
         "softcap_softmax",
         "triton",
-        "test_softcap_softmax.py",
+        "unit_test/test_softcap_softmax.py",
         "Triton function",
         "torch",
         tiny={"n_rows": 9, "n_cols": 50},
@@ -220,7 +224,7 @@ AUTHORED = [
         "segment_mean",
         "segment_mean",
         "torchlib",
-        "test_segment_mean.py",
+        "unit_test/test_segment_mean.py",
         "torch.library.custom_op",
         "torch",
         tiny={"num_rows": 40, "hidden": 24, "num_segments": 6},
@@ -229,9 +233,28 @@ AUTHORED = [
         "quantize_blocks",
         "quantize_blocks",
         "torchlib",
-        "test_quantize_blocks.py",
+        "unit_test/test_quantize_blocks.py",
         "torch.library.Library",
         "torch",
         tiny={"rows": 6, "columns": 64, "block_size": 16},
+    ),
+    Authored(
+        "gelu_quick",
+        "gelu_quick",
+        "vllm",
+        "tests/kernels/core/test_activation.py",
+        "activation, through a Python wrapper",
+        "vllm",
+        tiny={"num_tokens": 17, "d": 96},
+        most_todos=0,
+    ),
+    Authored(
+        "moe_sum",
+        "moe_sum",
+        "vllm",
+        "tests/kernels/moe/test_moe_sum.py",
+        "MoE sum, output last",
+        "vllm",
+        tiny={"m": 7, "topk": 3, "k": 48},
     ),
 ]

@@ -264,6 +264,18 @@ _TABLE: dict[str, tuple[str, str, tuple[Kernel, dict[str, Kernel]], dict[str, st
         (quantize_blocks, _wrong(quantize_blocks, "truncated", "first block's")),
         {},
     ),
+    "gelu_quick": (
+        "_C",
+        "gelu_quick(Tensor! out, Tensor input) -> ()",
+        _with(activations.SUBJECTS, "gelu_quick"),
+        {},
+    ),
+    "moe_sum": (
+        "_moe_C",
+        "moe_sum(Tensor input, Tensor! output) -> ()",
+        _with(moe.SUBJECTS, "moe_sum"),
+        {},
+    ),
 }
 
 

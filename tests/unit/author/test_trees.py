@@ -56,11 +56,33 @@ CALLS = {
     "softcap_softmax": "t.test_softcap_softmax(9, 50, 30.0, torch.float32)",
     "segment_mean": "t.test_segment_mean(40, 24, 6, torch.bfloat16)",
     "quantize_blocks": "t.test_quantize_blocks(6, 64, 16, torch.float16)",
+    "gelu_quick": "t.test_quick_gelu(17, 96, torch.float, 0, 'cpu')",
+    "moe_sum": "t.test_moe_sum(7, 3, 48, torch.float16)",
 }
 
 PROCESS = """
 import json, pathlib, sys, traceback, types
 import torch
+
+def package(name, **names):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__dict__.update(names)
+
+# What vLLM itself would bring to its tests.
+class Platform:
+    seed_everything = staticmethod(torch.manual_seed)
+
+tree = pathlib.Path(sys.argv[1], "vllm")
+for part in ("vllm", "vllm.model_executor", "vllm.model_executor.layers"):
+    package(part, __path__=[str(tree / part.replace(".", "/"))])
+package("vllm._custom_ops", gelu_quick=lambda *a: torch.ops._C.gelu_quick(*a),
+        moe_sum=lambda *a: torch.ops._moe_C.moe_sum(*a))
+package("vllm.platforms", current_platform=Platform)
+for part in ("tests", "tests.kernels"):
+    package(part, __path__=[str(tree / part.replace(".", "/"))])
+import tests.kernels.utils as utils
+utils.opcheck = lambda *a: None
+
 from authored_kernels import subjects
 from faults import installed
 
@@ -105,13 +127,13 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]
     asked = []
     for authored in AUTHORED:
         folder = tmp_path_factory.mktemp(authored.name)
-        for path in (authored.source / "unit_test").glob("*.py"):
+        for path in authored.test.parent.glob("*.py"):
             (folder / path.name).write_text(_on_the_cpu(path.read_text()))
-        asked.append([authored.name, str(folder / authored.unit_test), CALLS[authored.name]])
+        asked.append([authored.name, str(folder / authored.test.name), CALLS[authored.name]])
     here = TREES.parent
     places = [here, here.parent / "operators", here.parents[2] / "benchmark"]
     done = subprocess.run(
-        [sys.executable, "-c", PROCESS],
+        [sys.executable, "-c", PROCESS, str(TREES)],
         input="".join(json.dumps(one) + "\n" for one in asked),
         capture_output=True,
         text=True,
@@ -143,4 +165,4 @@ def test_the_trees_hold_the_kinds_that_are_asked_for() -> None:
     assert len(AUTHORED) >= 14 and set(frameworks) == {"vllm", "sgl", "mcoplib", "torch"}
     assert STAND_INS.is_dir()
     for authored in AUTHORED:
-        assert (authored.source / "unit_test" / authored.unit_test).is_file()
+        assert authored.test.is_file()

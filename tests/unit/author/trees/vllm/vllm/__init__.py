@@ -1,0 +1,1 @@
+raise ImportError("sources to read, not a package to import")
