@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from orchestrator.author.check.tree import CheckedTree
     from orchestrator.author.facts import Operator
 
+_DEEPEST = 12  # names behind names
+
 
 class Benchmark:
     """The benchmark ``name`` of a tree; its files may be missing or broken.
@@ -101,12 +103,12 @@ class Benchmark:
                 found[name] = by_node[value]
         return found
 
-    def values(self, node: ast.expr) -> list[Any]:
+    def values(self, node: ast.expr, depth: int = 0) -> list[Any]:
         """The values that an expression may have: a literal's, or those of the config behind it.
 
         Empty when it cannot be told.
         """
-        if self.runner is None:
+        if self.runner is None or depth > _DEEPEST:
             return []
         value = self.runner.source.literal(node)
         if value is not UNKNOWN:
@@ -115,7 +117,7 @@ class Benchmark:
         if attribute in self.attribute_keys:
             return self.config.values(self.attribute_keys[attribute])
         behind = self.runner.value_of(node)
-        return self.values(behind) if behind is not None and behind is not node else []
+        return self.values(behind, depth + 1) if behind is not None else []
 
     def anchors(self, key: str | None = None) -> tuple[int, ...]:
         """Lines of the runner at which a finding in the config may be silenced.

@@ -200,7 +200,8 @@ def _skip(text: str, position: int) -> int:
 
 
 def _reason(error: json.JSONDecodeError) -> str:
-    return error.msg[:1].lower() + error.msg[1:]
+    words = error.msg.removesuffix(" at").removesuffix(" starting")
+    return words[:1].lower() + words[1:]
 
 
 def _fault(config: ConfigFile, position: int, message: str, hint: str) -> UnreadableError:

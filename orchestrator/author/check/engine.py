@@ -8,8 +8,8 @@ from pathlib import Path
 
 from orchestrator.author.check import suppress
 from orchestrator.author.check.benchmark import Benchmark
-from orchestrator.author.check.finding import Finding
-from orchestrator.author.check.registry import RULES
+from orchestrator.author.check.finding import At, Finding, Hit
+from orchestrator.author.check.registry import RULES, Rule
 from orchestrator.author.check.rules import load_rules
 from orchestrator.author.check.tree import CheckedTree, Known
 from orchestrator.errors import UsageError
@@ -40,9 +40,18 @@ def check_tree(
         found: list[Finding] = []
         for rule in RULES.values():
             if rule.scope == "benchmark" and (rule.needs is None or checked.sourced):
-                found += rule.findings(benchmark, name)
+                found += _ask(rule, benchmark)
         findings += suppress.apply(benchmark, found)
     return sorted(findings, key=lambda one: (one.at, one.rule, one.message))
+
+
+def _ask(rule: Rule, benchmark: Benchmark) -> list[Finding]:
+    try:
+        return list(rule.findings(benchmark, benchmark.name))
+    except RecursionError:
+        # Python parses it, but looking into it has no end: somebody's generated file, or a trap.
+        hit = Hit(At(benchmark.runner_shown), "nested too deeply to be looked into", "split it")
+        return [RULES["runner-syntax"].finding(hit, benchmark.name)]
 
 
 def chosen(tree: CheckedTree, operators: Sequence[str]) -> list[str]:

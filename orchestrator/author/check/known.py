@@ -6,12 +6,65 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.author.facts import Framework, Operator, Place
+from orchestrator.errors import MxfleetError, UsageError
+
 if TYPE_CHECKING:
     from orchestrator.author.check.tree import Known
+    from orchestrator.author.schema import Schema
+
+_FRAMEWORKS: dict[str, Framework] = {"sgl_kernel": "sgl"}
 
 
 def known_operators(sources: Sequence[Path], libraries: Sequence[Path]) -> Known | None:
-    """How to look an operator's name up; None when there is nothing to look in."""
+    """How to look an operator's name up; None when there is nothing to look in.
+
+    A built library says what a source says of the same operator, and comes first: it is what runs.
+    Raises ``UsageError`` for a path that is not there, ``TreeError`` for a library that is none.
+    """
     if not sources and not libraries:
         return None
-    raise NotImplementedError
+    for path in (*sources, *libraries):
+        if not path.exists():
+            raise UsageError("there is no such file or folder", where=str(path))
+    built: dict[str, list[Operator]] = {}
+    for path in libraries:
+        for operator in _in_library(path):
+            built.setdefault(operator.name, []).append(operator)
+
+    def look_up(name: str) -> Sequence[Operator]:
+        found = built.get(name, [])
+        namespaces = {operator.namespace for operator in found}
+        if not sources:
+            return found
+        from orchestrator.author.locate import find_operators
+
+        try:
+            written = find_operators(name, sources, None, None)
+        except MxfleetError:  # no source has it
+            written = []
+        return [*found, *(one for one in written if one.namespace not in namespaces)]
+
+    return look_up
+
+
+def _in_library(path: Path) -> list[Operator]:
+    from orchestrator.author.binary import schemas
+
+    found = []
+    for namespace, some in schemas(path).items():
+        found += [_operator(namespace, schema, path) for schema in some]
+    return found
+
+
+def _operator(namespace: str, schema: Schema, path: Path) -> Operator:
+    return Operator(
+        name=schema.name,
+        namespace=namespace,
+        framework=_FRAMEWORKS.get(namespace, "vllm"),
+        kind="schema",
+        call=f"torch.ops.{namespace}.{schema.name}",
+        arguments=schema.arguments,
+        returns=tuple(returned.type for returned in schema.returns),
+        sources=(Place(str(path), 1),),
+    )

@@ -44,16 +44,17 @@ class Runner:
             and not any(isinstance(found, ast.ClassDef) for found in source.ancestors(node))
         }
 
-    def _derives(self, node: ast.ClassDef, seen: frozenset[str] = frozenset()) -> bool:
-        for base in node.bases:
-            name = dotted(base)
-            if name is None or name in seen:
-                continue
-            if name in self._own_classes:
-                if self._derives(self._own_classes[name], seen | {name}):
+    def _derives(self, node: ast.ClassDef) -> bool:
+        seen, todo = {node}, [node]
+        while todo:
+            for base in todo.pop().bases:
+                name = dotted(base) or ""
+                own = self._own_classes.get(name)
+                if own is None and (name in self._foreign_bases or name.endswith(f".{BASE_CLASS}")):
                     return True
-            elif name in self._foreign_bases or name.endswith(f".{BASE_CLASS}"):
-                return True
+                if own is not None and own not in seen:
+                    seen.add(own)
+                    todo.append(own)
         return False
 
     @cached_property
