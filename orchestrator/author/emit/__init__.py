@@ -1,1 +1,102 @@
-"""Write an operator's config and runner: ``draft``."""
+"""Write an operator's config and runner from what its source and unit test say: ``draft``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from orchestrator.author.emit.dialect import read_dialect
+from orchestrator.author.emit.docstring import docstring
+from orchestrator.author.emit.material import Material, gather
+from orchestrator.author.emit.runner import Runner, used_attributes
+from orchestrator.author.emit.settings import Settings, settle
+from orchestrator.author.emit.tensors import tensor
+from orchestrator.author.facts import Draft, Operator, Todo, Trial
+from orchestrator.suites import mcoplib
+
+__all__ = ["draft"]
+
+
+def draft(
+    operator: Operator,
+    trial: Trial,
+    *,
+    tree: Path,
+    name: str,
+    settings: Mapping[str, Any] | None = None,
+    device_name: str | None = None,
+    samples: int | None = None,
+) -> Draft:
+    """The config and runner of ``operator`` for the benchmark folder ``tree``; writes nothing.
+
+    ``settings`` overrides values of the configuration, a list is swept; ``samples`` None: 1000, or
+    100 for operators that allocate or synchronise at every call. Raises ``TreeError`` where the
+    tree has no base class, ``UsageError`` for a setting that the test has no parameter for.
+    """
+    dialect = read_dialect(tree)
+    notes = list[str]()
+    chosen = settle(
+        trial,
+        operator,
+        settings or {},
+        device_name=device_name,
+        samples=samples,
+        literal_dtype=_literal_dtype(operator, trial),
+    )
+    material = gather(operator, trial, chosen, f"_ref_{operator.name}")
+    todos = list(dict.fromkeys([*operator.todos, *material.todos, *_missing(material)]))
+    # A key that nothing reads would only pretend to be a choice.
+    first = Runner(name, operator, trial, replace(chosen, own=()), material, dialect)
+    used = used_attributes(first.source("", ()))
+    chosen = chosen.only(used)
+    runner = Runner(name, operator, trial, chosen, material, dialect)
+    source = runner.source(docstring(operator, trial, chosen, material, notes), todos)
+    compile(source, name, "exec", dont_inherit=True)
+    if operator.allocates:
+        notes.append(f"{chosen.samples} samples: every call allocates or synchronises")
+    config_path, runner_path = mcoplib.files_of(name)
+    return Draft(
+        operator,
+        name,
+        {config_path: chosen.config(), runner_path: source},
+        tuple(todos),
+        _inferred(operator, chosen),
+        tuple(notes),
+    )
+
+
+def _literal_dtype(operator: Operator, trial: Trial) -> str | None:
+    """The dtype of the first tensor that the operator reads, where the test says it outright."""
+    for argument in operator.arguments:
+        text = trial.arguments.get(argument.name)
+        if text is None or not text.isidentifier() or argument.mutated:
+            continue
+        made = tensor(text, trial.prepare)
+        if made.dtype is not None and made.dtype.startswith("torch."):
+            return made.dtype.removeprefix("torch.")
+    return None
+
+
+def _missing(material: Material) -> list[Todo]:
+    if not material.compared:
+        return [Todo("what the unit test compares could not be told: write run_verification")]
+    if not material.reference.call and not material.after:
+        return [Todo("the unit test's reference could not be told: write _ref and the comparison")]
+    return []
+
+
+def _inferred(operator: Operator, settings: Settings) -> tuple[str, ...]:
+    found = [f"{one.key}: {one.why}" for one in (*settings.own, settings.dtype) if one.why]
+    found += [
+        f"argument {a.name}: {', '.join(a.inferred)}" for a in operator.arguments if a.inferred
+    ]
+    return tuple(found)
+
+
+def whitelisted(source: str, names: Sequence[str], where: str) -> str:
+    """The front door's source with ``names`` in its list."""
+    from orchestrator.suites import whitelist
+
+    return whitelist.add(source, names, where)

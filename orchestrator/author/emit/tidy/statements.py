@@ -177,7 +177,8 @@ class _Writer:
     def _assign(self, node: ast.Assign, indent: int) -> None:
         head: list[Doc] = []
         for target in node.targets:
-            head += [Group((self._made.doc(target),)), " = "]
+            several = isinstance(target, ast.Tuple) and len(target.elts) > 1
+            head += [self._made.bracketed(target) if several else self._made.doc(target), " = "]
         self._put(node, self._set(parts(*head), node.value, indent), indent)
 
     def _augassign(self, node: ast.AugAssign, indent: int) -> None:

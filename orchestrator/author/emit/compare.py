@@ -1,0 +1,211 @@
+"""How a runner holds outputs against the reference, by the working description's rules.
+
+Exact where the unit test is exact, in any order where it sorts, else every row by what its dtype
+can hold and the cosine of the whole: at least 0.999999, for quantised operators 0.999. What is
+looser gives its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from orchestrator.author.emit import code, literal
+from orchestrator.author.emit.dialect import Dialect
+from orchestrator.author.emit.material import Material
+from orchestrator.author.facts import Operator, Output
+
+_QUANTISED = 0.999
+_QUANTISED_RULE = 0.99
+_LEAST = 0.999999
+_BF16 = "0.99999 if self.dtype is torch.bfloat16 else 0.999999"
+_QUANTISED_WORDS = ("quant", "awq", "gptq", "fp8", "int8", "int4", "marlin", "w8a8", "w4a16")
+_WHOLE = ("int", "long", "short", "uint8", "bool")
+
+
+@dataclass(frozen=True)
+class Checks:
+    """Statements that compare, the last one returning; ``reason``: why a threshold is loose."""
+
+    lines: tuple[str, ...]
+    reason: str | None = None
+
+
+def quantised(operator: Operator) -> bool:
+    """Whether the operator quantises, or works on quantised numbers."""
+    return any(word in operator.name.lower() for word in _QUANTISED_WORDS)
+
+
+def checks(
+    material: Material,
+    operator: Operator,
+    dialect: Dialect,
+    into: Callable[[str], str],
+) -> Checks:
+    """The comparisons of a trial; ``into`` spells the test's code for the method they stand in."""
+    writer = _Rich(operator, material, into) if dialect.rich else _Plain(operator, material, into)
+    for output in material.compared:
+        writer.add(output)
+    return writer.done()
+
+
+class _Writer:
+    def __init__(self, operator: Operator, material: Material, into: Callable[[str], str]) -> None:
+        self._operator = operator
+        self._material = material
+        self._into = into
+        self._lines: list[str] = []
+        self._reason: str | None = None
+        self._quantised = quantised(operator)
+        self._least_named = False
+
+    def add(self, output: Output) -> None:
+        """Write the statements for one comparison."""
+        lines = self._statements(output)
+        if output.when is not None:
+            lines = [f"if {self._into(output.when)}:", *(f"    {line}" for line in lines)]
+        self._lines += lines
+
+    def _statements(self, output: Output) -> list[str]:
+        raise NotImplementedError
+
+    def done(self) -> Checks:
+        """All statements."""
+        raise NotImplementedError
+
+    def _named(self, output: Output) -> str:
+        """What the operator calls the tensor that is compared."""
+        root = code.root(ast.parse(output.actual, mode="eval").body) or "out"
+        for one in self._material.passed:
+            if one.name == root:
+                return one.argument.name
+        return root
+
+    def _whole(self, output: Output) -> bool:
+        """Whether the output is known to hold integers."""
+        made = self._material.tensors.get(output.actual)
+        dtype = (made.dtype or "") if made is not None else ""
+        return dtype.removeprefix("torch.").startswith(_WHOLE)
+
+    def _own_dtype(self, output: Output) -> bool:
+        """Whether the output may be bfloat16: that of the case, or not known to be another."""
+        made = self._material.tensors.get(output.actual)
+        if made is None or made.dtype is None:
+            return True
+        return not made.dtype.startswith("torch.") or made.dtype == "torch.bfloat16"
+
+    def _threshold(self, output: Output) -> str:
+        """The least cosine; notes why, where it is below the rules."""
+        if output.how == "cosine" and output.atol is not None:
+            return self._of_test(output)
+        if self._quantised:
+            return str(_QUANTISED)
+        if not self._own_dtype(output):
+            return str(_LEAST)
+        self._reason = self._reason or (
+            f"the unit test allows {_tolerance(output)}; kernels that round an intermediate to "
+            "bfloat16 and those that do not are 4e-6 apart"
+        )
+        return _BF16
+
+    def _of_test(self, output: Output) -> str:
+        try:
+            short = float(literal.value_of(output.atol or "0"))
+        except (literal.NotLiteral, TypeError, ValueError):
+            return str(_LEAST)
+        least = min(round(1.0 - short, 9), _LEAST)
+        if least < (_QUANTISED_RULE if self._quantised else _LEAST):
+            self._reason = self._reason or f"the unit test asks for a cosine of {least}"
+        return str(least)
+
+
+class _Rich(_Writer):
+    """With our harness: each check is noted by name, the verdict is over all."""
+
+    def _statements(self, output: Output) -> list[str]:
+        actual, expected = self._into(output.actual), self._into(output.expected)
+        named = f'{actual}, {expected}, name="{self._named(output)}"'
+        if output.how == "exact":
+            return [f"self.verify.exact({named})"]
+        if output.how == "unordered":
+            return [f"self.verify.unordered({named})"]
+        if self._whole(output):
+            return [f"self.verify.close({named})"]
+        least = self._threshold(output)
+        lines = [f"self.verify.close({named})"] if output.how == "close" else []
+        if least == str(_LEAST):
+            return [*lines, f"self.verify.cosine({named})"]
+        if least == _BF16:
+            if not self._least_named:
+                lines.append(f"least = {_BF16}")
+                self._least_named = output.when is None
+            least = "least"
+        name = f'name="{self._named(output)}"'
+        return [*lines, f"self.verify.cosine({actual}, {expected}, {least}, {name})"]
+
+    def done(self) -> Checks:
+        return Checks((*self._lines, "return self.verify.verdict()"), self._reason)
+
+
+class _Plain(_Writer):
+    """With an established base class: (passed, difference) of each, then of all."""
+
+    def _statements(self, output: Output) -> list[str]:
+        actual, expected = self._into(output.actual), self._into(output.expected)
+        if output.how == "exact" or (self._whole(output) and output.how == "close"):
+            return [
+                f"same = torch.equal({actual}, {expected})",
+                _note("same, 0.0 if same else 1.0"),
+            ]
+        if output.how == "unordered":
+            actual, expected = (f"{one}.sort(dim=-1).values" for one in (actual, expected))
+            if self._whole(output) or "ind" in output.actual or "ids" in output.actual:
+                same = f"same = torch.equal({actual}, {expected})"
+                return [same, _note("same, 0.0 if same else 1.0")]
+        least = self._threshold(output)
+        lines = []
+        if least == _BF16:
+            if not self._least_named:
+                lines.append(f"least = {_BF16}")
+                self._least_named = output.when is None
+            least = "least"
+        same_dtype = f"{_wrapped(expected)}.to({_wrapped(actual)}.dtype)"
+        call = f"self.check_diff({actual}, {same_dtype}, threshold={least})"
+        return [*lines, f"results.append({call})"]
+
+    def done(self) -> Checks:
+        lines = self._lines
+        if len(lines) == 1 and lines[0].startswith("results.append("):
+            only = lines[0].removeprefix("results.append(")[:-1]
+            return Checks((f"return {only}",), self._reason)
+        if len(lines) == 2 and lines[0].startswith("least = ") and lines[1].startswith("results."):
+            only = lines[1].removeprefix("results.append(")[:-1]
+            return Checks((lines[0], f"return {only}"), self._reason)
+        if len(lines) == 2 and lines[1] == _note("same, 0.0 if same else 1.0"):
+            return Checks((lines[0], "return same, 0.0 if same else 1.0"), self._reason)
+        passed = "passed = all(passed for passed, _ in results)"
+        worst = "return passed, max(difference for _, difference in results)"
+        return Checks(("results = []", *lines, passed, worst), self._reason)
+
+
+def _note(result: str) -> str:
+    return f"results.append(({result}))"
+
+
+def _wrapped(text: str) -> str:
+    node = ast.parse(text, mode="eval").body
+    simple = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+    return text if isinstance(node, simple) else f"({text})"
+
+
+def _tolerance(output: Output) -> str:
+    """The test's tolerance in words."""
+    words = [f"{n}={t}" for n, t in (("atol", output.atol), ("rtol", output.rtol)) if t is not None]
+    return " ".join(words) or "torch's own tolerance"
+
+
+def names_of(outputs: Sequence[Output]) -> list[str]:
+    """Names that comparisons read."""
+    texts = [t for one in outputs for t in (one.actual, one.expected, one.when or "0")]
+    return code.reads(texts)

@@ -1,0 +1,253 @@
+"""What a runner is made of: the unit test's parts, brought into the places that a runner has.
+
+A test does all in a row. A runner makes its data apart from the call, knows which tensors are
+outputs, and has its golden logic in functions of their own; which statement goes where follows from
+the names that it reads, binds and changes.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from orchestrator.author.emit import code, devices, golden
+from orchestrator.author.emit.golden import Reference
+from orchestrator.author.emit.settings import Settings
+from orchestrator.author.emit.tensors import Tensor, tensor
+from orchestrator.author.facts import Argument, Operator, Output, Todo, Trial
+
+_METHODS = frozenset(
+    {"flops", "device", "stream", "generator", "verify", "poison", "moves", "synchronize", "name"}
+)
+
+
+@dataclass(frozen=True)
+class Given:
+    """One argument of the call. ``code``: what the test passes; ``name``: of the tensor it is."""
+
+    argument: Argument
+    code: str
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Material:
+    """The parts of a runner, all code still with the test's names of data.
+
+    ``prepare``: statements of ``_prepare``; ``data``: the names that it returns, those of the call
+    first. ``results``: names of what the call returns. ``outputs``: tensors that the call fills and
+    that hold nothing before; ``overwritten``: that it reads and writes. ``after`` and ``compared``
+    follow call and reference.
+    """
+
+    given: tuple[Given, ...]
+    prepare: tuple[str, ...]
+    data: tuple[str, ...]
+    results: tuple[str, ...]
+    outputs: tuple[str, ...]
+    overwritten: tuple[str, ...]
+    reference: Reference
+    after: tuple[str, ...]
+    compared: tuple[Output, ...]
+    tensors: Mapping[str, Tensor]
+    spelled: Mapping[str, str]
+    todos: tuple[Todo, ...] = ()
+
+    @property
+    def called(self) -> list[str]:
+        """Names of data that the call takes, each once."""
+        bound = set(self.data)
+        names = [name for one in self.given for name in code.reads(one.code) if name in bound]
+        return list(dict.fromkeys(names))
+
+    @property
+    def passed(self) -> list[Given]:
+        """The tensors of the call, each once."""
+        found: dict[str, Given] = {}
+        for one in self.given:
+            if one.name is not None:
+                found.setdefault(one.name, one)
+        return list(found.values())
+
+    def attribute(self, name: str) -> str:
+        """The runner's attribute that holds a tensor of the timed call."""
+        taken = {text.removeprefix("self.") for text in self.spelled.values()} | _METHODS
+        return f"timed_{name}" if name in taken else name
+
+
+def gather(operator: Operator, trial: Trial, settings: Settings, label: str) -> Material:
+    """Bring the parts of ``trial`` into place; ``label`` names the reference's function."""
+    names = devices.device_names([*trial.helpers, *trial.prepare], trial.device_names)
+    prepare = [
+        text
+        for text in trial.prepare
+        if text not in settings.unpacked and not devices.only_sets_up(text, names)
+    ]
+    given, hoisted, todos = _given(operator, trial, prepare)
+    helpers = [text for text in trial.helpers if not devices.only_sets_up(text, names)]
+    results = _results(trial, operator, prepare)
+    call_names = [name for one in given for name in code.reads(one.code)]
+    wanted = [name for name in call_names if name not in code.binds(hoisted)]
+    early, late = _parted(prepare, [*wanted, *code.reads(hoisted)], results)
+    early += hoisted
+    compared = [_plain(one) for one in trial.outputs]
+    spelled = {**settings.spelled, **dict.fromkeys(trial.seed_names, "seed")}
+    reference = golden.assemble(
+        label=label,
+        late=late,
+        statements=[t for t in trial.reference if not devices.only_sets_up(t, names)],
+        after=trial.after,
+        compared=compared,
+        helpers=helpers,
+        device_names=names,
+        made=code.binds(early),
+        parameters=list(spelled),
+        place=str(trial.place),
+    )
+    compared = list(reference.compared)
+    rest = [*reference.call, *trial.after, *(t for one in compared for t in _texts(one))]
+    bound = set(code.binds(early))
+    needed = [n for n in [*call_names, *code.reads(rest)] if n in bound]
+    tensors = {one.name: tensor(one.name, early) for one in given if one.name is not None}
+    outputs, overwritten = _written(given, tensors, reference)
+    local = {name: text for name, text in spelled.items() if name not in code.bound_within(early)}
+    copies = [f"{n} = {t}" for n, t in spelled.items() if n not in local and n in code.reads(early)]
+    into = _speller(local)
+    statements = [code.renamed(devices.in_method(text, names), into) for text in early]
+    after = [devices.in_method(t, names, _device_of(given)) for t in trial.after]
+    return Material(
+        given=tuple(given),
+        prepare=(*copies, *statements),
+        data=tuple(dict.fromkeys(needed)),
+        results=tuple(results),
+        outputs=tuple(outputs),
+        overwritten=tuple(overwritten),
+        reference=reference,
+        after=tuple(after),
+        compared=tuple(compared),
+        tensors=tensors,
+        spelled=local,
+        todos=(*trial.todos, *todos),
+    )
+
+
+def _speller(spelled: Mapping[str, str]) -> Callable[[str], str | None]:
+    return lambda name: spelled.get(name)
+
+
+def _texts(output: Output) -> list[str]:
+    return [t for t in (output.actual, output.expected, output.when) if t is not None]
+
+
+def _device_of(given: Sequence[Given]) -> str:
+    """The device, where there is no ``dev_id``: that of a tensor of the call."""
+    first = next(
+        (one.name for one in given if one.name is not None and not one.argument.optional), None
+    )
+    return f"{first}.device" if first is not None else "torch.empty(0).device"
+
+
+def _given(
+    operator: Operator, trial: Trial, prepare: Sequence[str]
+) -> tuple[list[Given], list[str], list[Todo]]:
+    """The arguments in the order of the call, and statements that make what has no name yet."""
+    bound = set(code.binds(prepare)) | {one.name for one in trial.parameters}
+    found: list[Given] = []
+    hoisted: list[str] = []
+    todos: list[Todo] = []
+    passed = list(trial.arguments)
+    last = max((n for n, a in enumerate(operator.arguments) if a.name in passed), default=-1)
+    for number, argument in enumerate(operator.arguments):
+        text = trial.arguments.get(argument.name)
+        if text is None:
+            if number > last and (argument.default is not None or argument.keyword_only):
+                continue
+            text = argument.default
+        if text is None:
+            todos.append(
+                Todo(f"the unit test passes nothing for {argument.name} ({argument.type})")
+            )
+            found.append(Given(argument, "None"))
+            continue
+        node = ast.parse(text, mode="eval").body
+        is_tensor = argument.is_tensor or (
+            argument.type in ("Any", "Any?") and _is_data(node, prepare)
+        )
+        if isinstance(node, ast.Constant) or not is_tensor:
+            found.append(Given(argument, text))
+        elif isinstance(node, ast.Name):
+            found.append(Given(argument, text, node.id))
+        else:
+            name = argument.name if argument.name not in bound else f"{argument.name}_given"
+            bound.add(name)
+            hoisted.append(f"{name} = {text}")
+            found.append(Given(argument, name, name))
+    return found, hoisted, todos
+
+
+def _is_data(node: ast.expr, prepare: Sequence[str]) -> bool:
+    """Whether what is passed for an argument without a type is a tensor that the test makes."""
+    if not isinstance(node, ast.Name):
+        return False
+    made = tensor(node.id, prepare)
+    return made.shape is not None or made.dtype is not None or made.made != "data"
+
+
+def _results(trial: Trial, operator: Operator, prepare: Sequence[str]) -> list[str]:
+    """Names for what the call returns, as the test has them; none where it uses none of it."""
+    if trial.result is None:
+        return []
+    return [name.strip() for name in trial.result.split(",") if name.strip()]
+
+
+def _parted(
+    prepare: Sequence[str], wanted: Iterable[str], results: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Statements that make what the call takes, and those that only the reference needs.
+
+    What draws random numbers is data, and stays with the first: the second may run twice.
+    """
+    random = [name for text in prepare if code.is_random(text) for name in code.binds(text)]
+    kept = code.needed(prepare, [*wanted, *random])
+    early = [text for text, flag in zip(prepare, kept, strict=True) if flag]
+    late = [text for text, flag in zip(prepare, kept, strict=True) if not flag]
+    return early, late
+
+
+def _written(
+    given: Sequence[Given], tensors: Mapping[str, Tensor], reference: Reference
+) -> tuple[list[str], list[str]]:
+    """Tensors that the call fills, and those that it reads and writes."""
+    outputs: list[str] = []
+    overwritten: list[str] = []
+    for one in given:
+        if one.name is None or not one.argument.mutated:
+            continue
+        fills = tensors[one.name].made != "data" and one.name not in reference.values
+        (outputs if fills else overwritten).append(one.name)
+    return list(dict.fromkeys(outputs)), list(dict.fromkeys(overwritten))
+
+
+_STRIPPED = ("cpu", "numpy", "detach", "tolist", "contiguous")
+_WIDER = ("float", "double", "int", "long", "half", "bfloat16", "to", "type")
+
+
+def _plain(output: Output) -> Output:
+    """A comparison without the ways around: ``out.float().cpu()`` is ``out``.
+
+    The checks compute in float64 themselves, and judge an output by its own dtype.
+    """
+    actual = _bare(output.actual, wider=True)
+    expected = _bare(output.expected, wider=output.actual != actual and output.how == "exact")
+    return replace(output, actual=actual, expected=expected)
+
+
+def _bare(text: str, *, wider: bool) -> str:
+    node = ast.parse(text, mode="eval").body
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        method = node.func.attr
+        if not (method in _STRIPPED or (wider and method in _WIDER)) or code.root(node) == "torch":
+            break
+        node = node.func.value
+    return ast.unparse(node)

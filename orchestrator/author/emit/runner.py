@@ -1,0 +1,386 @@
+"""The runner's source: all parts in the working description's skeleton."""
+
+from __future__ import annotations
+
+import ast
+import json
+import textwrap
+from collections.abc import Callable, Sequence
+
+from orchestrator.author.emit import code, compare, devices, traffic
+from orchestrator.author.emit.compare import Checks
+from orchestrator.author.emit.dialect import POISON, Dialect
+from orchestrator.author.emit.material import Material
+from orchestrator.author.emit.settings import Setting, Settings
+from orchestrator.author.emit.tidy import tidy
+from orchestrator.author.facts import Operator, Todo, Trial
+
+TIMED_SEED, OTHER_SEED = 42, 7
+TODO = "# TODO(mxfleet):"
+INFERRED = "# inferred:"
+_FEW = 3  # parameters that stand in the Shape without their names
+
+
+class Runner:
+    """Writes the runner of one operator."""
+
+    def __init__(
+        self,
+        name: str,
+        operator: Operator,
+        trial: Trial,
+        settings: Settings,
+        material: Material,
+        dialect: Dialect,
+    ) -> None:
+        self._name = name
+        self._operator = operator
+        self._trial = trial
+        self._settings = settings
+        self._material = material
+        self._dialect = dialect
+        self._checks = self._compared()
+
+    def source(self, docstring: str, todos: Sequence[Todo]) -> str:
+        """The whole module, set in its form; compiles."""
+        pieces = [
+            f'"""{docstring}\n"""{"  # noqa: E501" if _too_long(docstring) else ""}',
+            self._imports(),
+            *([POISON.strip()] if not self._dialect.rich and self._material.outputs else []),
+            *self._material.reference.helpers,
+            self._class(todos),
+        ]
+        return tidy("\n\n\n".join(piece.rstrip() for piece in pieces) + "\n")
+
+    # The module.
+
+    def _imports(self) -> str:
+        plain = ["import torch", *self._trial.imports]
+        names = {line for text in plain for line in text.split("\n") if line.strip()}
+        first = sorted(
+            n for n in names if n.startswith("import ") and not n.startswith("import torch")
+        )
+        second = sorted(
+            n for n in names if n.startswith("from ") and not n.startswith("from torch")
+        )
+        third = sorted(n for n in names if "torch" in n.split()[1])
+        lines = [*first, *second, "", *third]
+        lines += ["from mcoplib_mxbenchmark_op_wrapper import OpBenchmarkBase", ""]
+        if self._operator.imports:
+            lines += ["try:", *(f"    {line}{self._noqa(line)}" for line in self._operator.imports)]
+            lines += ["except ImportError:", "    pass"]
+        return "\n".join(lines).strip()
+
+    def _noqa(self, line: str) -> str:
+        namespace = self._operator.call.rpartition(".")[0]
+        registers = line.startswith("import ") and self._operator.call.startswith("torch.ops.")
+        return f"  # noqa: F401 - registers {namespace}" if registers else ""
+
+    def _class(self, todos: Sequence[Todo]) -> str:
+        head = [f"class {class_name(self._name)}(OpBenchmarkBase):"]
+        body = [f"{TODO} {_line(todo)}" for todo in todos]
+        if self._checks.reason is not None:
+            body += [f"threshold_reason = {_text(self._checks.reason)}", ""]
+        methods = [
+            self._init(),
+            self._metrics(),
+            self._prepare(),
+            *self._call(),
+            self._launcher(),
+            *self._verification(),
+        ]
+        for method in methods:
+            body += [*method, ""]
+        return "\n".join([*head, *_indented(body)])
+
+    def _init(self) -> list[str]:
+        lines = ["super().__init__(name, config)"]
+        for one in self._settings.own:
+            lines.append(f"self.{one.key} = {one.read}{_beside(one)}")
+        why = self._settings.dtype.why
+        if why is not None:
+            lines.append(f"{INFERRED} dtype: {why}")
+        return ["def __init__(self, name, config):", *_indented(lines)]
+
+    def _metrics(self) -> list[str]:
+        moved = traffic.traffic(self._material, self._held)
+        lines = [
+            'state.add_summary("Op", self.name)',
+            'state.add_summary("dtype", str(self.dtype).removeprefix("torch."))',
+            f'state.add_summary("Shape", {self._shape()})',
+        ]
+        if moved.elements:
+            lines.append(f"state.add_element_count({moved.elements}.numel())")
+        if moved.why:
+            lines.append(f"{INFERRED} {'; '.join(moved.why)}")
+        lines += self._dialect.moved(moved.read, moved.written)
+        return ["def define_metrics(self, state):", *_indented(lines)]
+
+    def _shape(self) -> str:
+        """The parameters as text without a comma; lengths bare where they are few."""
+        own = self._settings.own
+        sizes = [one for one in own if type(one.default) is int]
+        others = [one for one in own if type(one.default) is not int]
+        if len(sizes) <= _FEW:
+            words = [f"{{self.{one.key}}}" for one in sizes]
+        else:
+            words = [f"{one.key}={{self.{one.key}}}" for one in sizes]
+        words += [f"{one.key}={{self.{one.key}}}" for one in others]
+        if not words:
+            tensor = next((o.name for o in self._material.passed if o.name), None)
+            if tensor is None:
+                return '"()"'
+            return f'"(" + " ".join(map(str, {self._held(tensor)}.shape)) + ")"'
+        half = -(-len(words) // 2)
+        if len(words) <= _FEW:
+            return f'f"({" ".join(words)})"'
+        return f'f"({" ".join(words[:half])} " f"{" ".join(words[half:])})"'
+
+    def _prepare(self) -> list[str]:
+        material = self._material
+        statements = list(material.prepare)
+        returned = ", ".join(material.data)
+        body: list[str] = ["torch.manual_seed(seed)"]
+        if any("random" in code.reads(t) for t in statements):
+            body.append("random.seed(seed)")
+        if any("np" in code.reads(t) for t in statements):
+            body.append("np.random.seed(seed)")
+        needs = "device" in code.reads(statements)
+        context = devices.makes_tensors([*statements, *self._helpers_of(statements)])
+        if needs or context:
+            body.append(f"device = {self._dialect.device}")
+        lines = [line for text in statements for line in text.split("\n")]
+        body += ["with torch.device(device):", *_indented(lines)] if context and lines else lines
+        if returned:
+            body.append(f"return {returned}")
+        return ["def _prepare(self, dev_id, seed):", *_indented(body)]
+
+    def _helpers_of(self, statements: Sequence[str]) -> list[str]:
+        """Sources of the test's functions that statements call, and of those that they call."""
+        wanted, found = set(code.reads(statements)), []
+        for text in reversed(self._material.reference.helpers):
+            if set(code.binds(text)) & wanted:
+                found.append(text)
+                wanted |= set(code.reads(text))
+        return found
+
+    # The call.
+
+    def _held(self, name: str) -> str:
+        return f"self.{self._material.attribute(name)}"
+
+    def _into(self, data: Callable[[str], str | None]) -> Callable[[str], str]:
+        """Spells code of the test: parameters as attributes, data as ``data`` says."""
+        spelled = self._material.spelled
+
+        def new(name: str) -> str | None:
+            if name in self._material.data:
+                return data(name)
+            if name in self._material.results:
+                return f"self.{name}"
+            return "0" if spelled.get(name) == "seed" else spelled.get(name)
+
+        return lambda text: code.renamed(text, new)
+
+    def _arguments(self, data: Callable[[str], str | None]) -> list[str]:
+        """The arguments of a call: by position as far as there is no gap."""
+        into, found = self._into(data), []
+        gap, order = False, list(self._operator.arguments)
+        for one in self._material.given:
+            while order and order[0].name != one.argument.name:
+                order.pop(0)
+                gap = True
+            order = order[1:]
+            named = gap or one.argument.keyword_only
+            found.append(f"{one.argument.name}={into(one.code)}" if named else into(one.code))
+        return found
+
+    def _stores(self) -> bool:
+        return bool(self._material.results)
+
+    def _by_name(self) -> bool:
+        """Whether the call names arguments, which the launcher of an established base cannot."""
+        given = self._arguments(lambda name: name)
+        return any("=" in one.split("(")[0] and "==" not in one for one in given)
+
+    def _call(self) -> list[list[str]]:
+        """A method that calls and keeps the result, where the operator returns what is checked."""
+        if not self._stores() and not (self._by_name() and not self._dialect.rich):
+            return []
+        taken = self._material.called
+        given = ", ".join(self._arguments(lambda name: name))
+        kept = ", ".join(f"self.{name}" for name in self._material.results)
+        stored = f"{kept} = " if kept else ""
+        head = f"def _call({', '.join(['self', *taken])}):"
+        return [[head, *_indented([f"{stored}{self._operator.call}({given})"])]]
+
+    def _launcher(self) -> list[str]:
+        material = self._material
+        timed = set(material.called) | self._checked_later()
+        names = [self._held(n) if n in timed else "_" for n in material.data]
+        inner = [
+            f"{', '.join(names)}{',' if False else ''} = self._prepare(dev_id, seed={TIMED_SEED})"
+        ]
+        if not names:
+            inner = [f"self._prepare(dev_id, seed={TIMED_SEED})"]
+        lines = [f"with {self._dialect.stream}:", *_indented(inner)]
+        if self._call():
+            given = [self._held(name) for name in material.called]
+            called = "self._call"
+        else:
+            given, called = self._arguments(self._held), self._operator.call
+        lines.append(f"return self.make_launcher({', '.join(['dev_id', called, *given])})")
+        return ["def prepare_and_get_launcher(self, dev_id, tc_s):", *_indented(lines)]
+
+    def _called(self) -> str:
+        """The call in run_verification."""
+        if self._call():
+            return f"self._call({', '.join(self._material.called)})"
+        return f"{self._operator.call}({', '.join(self._arguments(lambda name: name))})"
+
+    # Verification.
+
+    def _compared(self) -> Checks:
+        into = self._into(lambda name: name)
+        return compare.checks(self._material, self._operator, self._dialect, into)
+
+    def _checkable(self) -> bool:
+        """Whether the timed buffers can be checked: nothing that they come from is lost."""
+        return (
+            self._dialect.rich
+            and bool(self._material.reference.call)
+            and not self._material.overwritten
+            and bool(self._material.compared)
+        )
+
+    def _needed(self) -> list[str]:
+        """Names of data that reference and comparisons read."""
+        material = self._material
+        texts = [*material.reference.call, *material.after]
+        names = [*code.reads(texts), *compare.names_of(material.compared)]
+        return [name for name in material.data if name in names]
+
+    def _checked_later(self) -> set[str]:
+        return set(self._needed()) if self._checkable() else set()
+
+    def _verification(self) -> list[list[str]]:
+        material = self._material
+        if not material.compared or not (material.reference.call or material.after):
+            lines = ["return None"]
+            return [["def run_verification(self, dev_id):", *_indented(lines)]]
+        lines = _taken_from(f"self._prepare(dev_id, seed={OTHER_SEED})", material.data)
+        late = self._depends_on_call()
+        first = not self._checkable() and not late
+        copies: list[str] = []
+        if first and material.reference.call:
+            if material.overwritten:
+                lines.append("# Taken first: the call overwrites what it reads.")
+            lines += self._expected()
+        elif late:
+            kept = [n for n in material.overwritten if n in material.reference.inputs]
+            copies = [f"{n}_before = {self._cloned(n)}" for n in kept]
+        lines += copies
+        if material.outputs:
+            emptied = [n for n in material.outputs if material.tensors[n].made == "empty"]
+            lines += [self._dialect.poison(emptied)] if emptied else []
+        lines += [self._called(), self._dialect.synchronize]
+        if self._checkable():
+            needed = self._needed()
+            checked = ", ".join(needed)
+            lines.append(f"return self._check({checked})")
+            check = ["def _check(" + ", ".join(["self", *needed]) + "):"]
+            timed = ["def verify_timed(self, dev_id):"]
+            held = ", ".join(self._held(name) for name in needed)
+            return [
+                [*check, *_indented([*self._expected(), *self._rest()])],
+                ["def run_verification(self, dev_id):", *_indented(lines)],
+                [*timed, *_indented([f"return self._check({held})"])],
+            ]
+        lines += self._expected() if late else []
+        lines += self._rest()
+        return [["def run_verification(self, dev_id):", *_indented(lines)]]
+
+    def _rest(self) -> list[str]:
+        into = self._into(lambda name: name)
+        after = [line for text in self._material.after for line in into(text).split("\n")]
+        return [*after, *self._checks.lines]
+
+    def _depends_on_call(self) -> bool:
+        """Whether the reference reads what only the call makes."""
+        made = {*self._material.outputs, *self._material.results}
+        return bool(made & set(self._material.reference.values))
+
+    def _cloned(self, name: str) -> str:
+        given = next((one for one in self._material.passed if one.name == name), None)
+        optional = given is not None and given.argument.optional
+        return f"None if {name} is None else {name}.clone()" if optional else f"{name}.clone()"
+
+    def _expected(self) -> list[str]:
+        """The statements that compute what is expected, from copies of what the call overwrites."""
+        reference = self._material.reference
+        late = self._depends_on_call()
+        overwritten = set(self._material.overwritten) & set(reference.inputs)
+
+        def data(name: str) -> str | None:
+            if name not in overwritten or name in reference.cloned:
+                return name
+            return f"{name}_before" if late else self._cloned(name)
+
+        into = self._into(data)
+        lines = [line for text in reference.call for line in into(text).split("\n")]
+        if reference.makes_tensors and self._material.passed:
+            where = next((o.name for o in self._material.passed if not o.argument.optional), None)
+            if where is not None:
+                return [f"with {where}.device:", *_indented(lines)]
+        return lines
+
+
+def class_name(name: str) -> str:
+    """The runner's class: ``Silu_and_mul_runner``."""
+    return f"{name[:1].upper()}{name[1:]}_runner"
+
+
+def used_attributes(source: str) -> frozenset[str]:
+    """Attributes of ``self`` that a source reads."""
+    return frozenset(
+        node.attr
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+        and isinstance(node.ctx, ast.Load)
+    )
+
+
+def _beside(one: Setting) -> str:
+    return f"  {INFERRED} {one.why}" if one.why else ""
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" if line.strip() else "" for line in lines]
+
+
+def _taken_from(call: str, names: Sequence[str]) -> list[str]:
+    """Take apart what ``_prepare`` returns; on a line of its own where there is much of it."""
+    if not names:
+        return [call]
+    together = ", ".join(names)
+    if len(together) + len(call) < 85:
+        return [f"{together} = {call}"]
+    return [f"data = {call}", f"{together} = data"]
+
+
+def _text(text: str) -> str:
+    """A text as Python code, in pieces where it is long."""
+    pieces = textwrap.wrap(text, 88, break_long_words=False, break_on_hyphens=False)
+    shown = [json.dumps(p + (" " if p is not pieces[-1] else "")) for p in pieces]
+    return f"({' '.join(shown)})" if len(shown) > 1 else shown[0]
+
+
+def _line(todo: Todo) -> str:
+    place = f" ({todo.place})" if todo.place is not None else ""
+    return " ".join(f"{todo.what}{place}".split())
+
+
+def _too_long(text: str) -> bool:
+    return any(len(line) > 100 for line in text.split("\n"))

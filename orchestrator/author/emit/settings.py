@@ -1,0 +1,224 @@
+"""The configuration: its keys, their values, and how the runner reads each of them.
+
+A key is a parameter of the unit test. A pair that the test unpacks is two keys, for a list in a
+configuration is a sweep; a dtype is its name.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from orchestrator.author.emit import code, values
+from orchestrator.author.emit.values import Choice
+from orchestrator.author.facts import Operator, Trial
+from orchestrator.errors import UsageError
+from orchestrator.inventory.spelling import unknown
+
+DEVICE_NAME = "MetaX C500"
+SAMPLES, FEW_SAMPLES = 1000, 100
+# What the base class and the harness call their own, in the configuration or on the runner.
+_TAKEN = frozenset(
+    {
+        *("name", "config", "dtype", "device_id", "device_name", "samples", "batch_size_list"),
+        *("device", "stream", "synchronize", "generator", "verify", "poison", "moves", "flops"),
+        *("library", "quantised", "threshold_reason", "device_type", "compute_dtype"),
+    }
+)
+_PLAIN = (bool, int, float, str, type(None))
+FALLBACK_DTYPE = "float32"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One key. ``value``: as the configuration has it, a list for a sweep; ``default``: for one.
+
+    ``is_dtype``: the runner makes a torch dtype of it. ``why``: what was concluded, not read.
+    ``place``: of the unit test.
+    """
+
+    key: str
+    value: Any
+    is_dtype: bool = False
+    why: str | None = None
+    place: str = ""
+
+    @property
+    def default(self) -> Any:
+        """What the runner falls back on: the value, of a sweep the first."""
+        return self.value[0] if isinstance(self.value, list) and self.value else self.value
+
+    @property
+    def read(self) -> str:
+        """The expression that reads it from ``config``."""
+        read = f"config.get({json.dumps(self.key)}, {self.default!r})"
+        return f"getattr(torch, {read})" if self.is_dtype else read
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The configuration of an operator, and what the test's names are in the runner.
+
+    ``spelled``: expressions by the test's names. ``unpacked``: statements of the test's that only
+    took a pair apart and are no longer needed.
+    """
+
+    own: tuple[Setting, ...]
+    dtype: Setting
+    spelled: Mapping[str, str]
+    unpacked: tuple[str, ...] = ()
+    device_name: Any = DEVICE_NAME
+    samples: int = SAMPLES
+
+    def config(self) -> str:
+        """The configuration file."""
+        pairs = [("device_id", 0), ("device_name", self.device_name)]
+        pairs += [(one.key, one.value) for one in self.own]
+        pairs += [("dtype", self.dtype.value), ("samples", self.samples)]
+        lines = [f"    {json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in pairs]
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+    def only(self, used: frozenset[str]) -> Settings:
+        """Those of which the runner uses the attribute; a key that nobody reads says nothing."""
+        return replace(self, own=tuple(one for one in self.own if one.key in used))
+
+
+def settle(
+    trial: Trial,
+    operator: Operator,
+    given: Mapping[str, Any],
+    *,
+    device_name: str | None,
+    samples: int | None,
+    literal_dtype: str | None,
+) -> Settings:
+    """Choose values and name the keys; ``given`` overrides them (``--set``).
+
+    ``literal_dtype``: the dtype that the test has for the operator's input where that is no
+    parameter. Raises ``UsageError`` for a key that the test has nothing of.
+    """
+    choices = values.choose(trial, operator)
+    main = _main_dtype(trial)
+    own: dict[str, Setting] = {}
+    spelled: dict[str, str] = {}
+    unpacked: list[str] = []
+    for name, choice in choices.items():
+        if name in (*trial.device_names, *trial.seed_names):
+            continue
+        if name == main:
+            spelled[name] = "self.dtype"
+            continue
+        taken_apart = _unpacking(trial, name, choice)
+        if taken_apart is not None:
+            statement, names = taken_apart
+            unpacked.append(statement)
+            for inner, value in zip(names, choice.value, strict=True):
+                own[inner] = _setting(inner, replace(choice, value=value))
+                spelled[inner] = f"self.{own[inner].key}"
+            spelled[name] = f"({', '.join(spelled[inner] for inner in names)})"
+        elif isinstance(choice.value, tuple) and all(isinstance(v, _PLAIN) for v in choice.value):
+            for number, value in enumerate(choice.value):
+                own[f"{name}_{number}"] = _setting(f"{name}_{number}", replace(choice, value=value))
+            words = [f"self.{own[f'{name}_{n}'].key}" for n in range(len(choice.value))]
+            spelled[name] = f"({', '.join(words)}{',' if len(words) == 1 else ''})"
+        elif isinstance(choice.value, _PLAIN):
+            own[name] = _setting(name, choice)
+            spelled[name] = f"self.{own[name].key}"
+        else:  # a list of sizes, say: a configuration would take it for a sweep
+            spelled[name] = choice.parameter.values[0]
+    dtype = _dtype(choices.get(main) if main else None, literal_dtype, operator)
+    few = bool(operator.allocates)
+    found = Settings(
+        tuple(own.values()),
+        dtype,
+        spelled,
+        tuple(unpacked),
+        device_name or DEVICE_NAME,
+        samples or (FEW_SAMPLES if few else SAMPLES),
+    )
+    return _overridden(found, given)
+
+
+def _main_dtype(trial: Trial) -> str | None:
+    """The parameter that is the case's dtype."""
+    names = [one.name for one in trial.parameters if one.kind == "dtype"]
+    usual = [name for name in names if name in ("dtype", "torch_dtype", "data_type")]
+    return next(iter([*usual, *names]), None)
+
+
+def _setting(name: str, choice: Choice) -> Setting:
+    key = f"case_{name}" if name in _TAKEN else name
+    value, is_dtype = choice.value, choice.parameter.kind == "dtype"
+    if is_dtype:
+        value = values.dtype_name(value)
+    return Setting(key, value, is_dtype, choice.why, str(choice.parameter.place))
+
+
+def _unpacking(trial: Trial, name: str, choice: Choice) -> tuple[str, list[str]] | None:
+    """The statement ``a, b = name`` of the test, where the pair is used for nothing else."""
+    if not isinstance(choice.value, tuple) or not all(isinstance(v, _PLAIN) for v in choice.value):
+        return None
+    readers = [text for text in trial.prepare if name in code.reads(text)]
+    later = [*trial.reference, *trial.after, *trial.arguments.values()]
+    if len(readers) != 1 or any(name in code.reads(text) for text in later):
+        return None
+    node = code.parsed(readers[0])[0]
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Name):
+        return None
+    (target, *others) = node.targets
+    if others or not isinstance(target, ast.Tuple) or len(target.elts) != len(choice.value):
+        return None
+    names = [one.id for one in target.elts if isinstance(one, ast.Name)]
+    rest = [text for text in (*trial.prepare, *trial.reference) if text != readers[0]]
+    if len(names) != len(choice.value) or set(names) & code.bound_within(rest):
+        return None
+    return readers[0], names
+
+
+def _dtype(choice: Choice | None, literal_dtype: str | None, operator: Operator) -> Setting:
+    if choice is not None:
+        name = values.dtype_name(choice.value)
+        why = None
+        if operator.dtypes and name not in operator.dtypes:
+            why = f"the source lets {', '.join(operator.dtypes)} through"
+        return Setting("dtype", name, True, why, str(choice.parameter.place))
+    if literal_dtype is not None:
+        return Setting("dtype", literal_dtype, True)
+    return Setting("dtype", FALLBACK_DTYPE, True, "the unit test names no dtype")
+
+
+def _overridden(settings: Settings, given: Mapping[str, Any]) -> Settings:
+    own = {one.key: one for one in settings.own}
+    dtype, device_name, samples = settings.dtype, settings.device_name, settings.samples
+    for key, value in given.items():
+        if key == "dtype":
+            dtype = replace(dtype, value=value, why=None)
+        elif key == "device_name":
+            device_name = value
+        elif key == "samples" and isinstance(value, int):
+            samples = value
+        elif key in own:
+            own[key] = replace(own[key], value=value, why=None)
+        else:
+            message, hint = unknown("key", key, [*own, "dtype", "device_name", "samples"])
+            raise UsageError(f"--set: {message}", hint=hint)
+    return replace(
+        settings, own=tuple(own.values()), dtype=dtype, device_name=device_name, samples=samples
+    )
+
+
+def parse_sets(texts: Sequence[str]) -> dict[str, Any]:
+    """``KEY=VALUE`` words, the value JSON or else text; raises ``UsageError``."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--set {text!r} is no KEY=VALUE", hint="for example: --set topk=8")
+        try:
+            found[key.strip()] = json.loads(value, parse_constant=lambda word: word)
+        except (ValueError, RecursionError):
+            found[key.strip()] = value
+    return found
