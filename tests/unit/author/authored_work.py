@@ -1,0 +1,119 @@
+"""A working folder whose benchmark/ lacks the trees' operators, and the commands run in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from authored import AUTHORED, HERE, REPOSITORY, STAND_INS, TREES, Authored
+
+_WHITELIST = "mcoplib_mxbenchmark_ops.py"
+# What tells an open point in a generated runner; ``mxfleet check`` knows the same.
+TODO = "# TODO(mxfleet)"
+
+INVENTORY = """
+defaults:
+  transport: local
+  python: {python}
+  store: {store}
+  env:
+    PYTHONPATH: {path}
+    CUDA_VISIBLE_DEVICES: ""
+hosts:
+  here: {{}}
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command did, and the seconds it took as a whole process."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float = 0.0
+
+    def events(self) -> list[dict[str, Any]]:
+        """Its JSON lines."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Work:
+    """A working folder as ``mxfleet init`` lays it out."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.benchmark = folder / "benchmark"
+
+    def lay_out(self) -> Work:
+        """Make it, for jobs on this machine's CPU with the stand-ins as operator libraries."""
+        done = self._run(["init", str(self.folder)], self.folder.parent)
+        assert done.code == 0, done.err
+        for authored in AUTHORED:
+            self.drop(authored)
+        path = os.pathsep.join(map(str, (STAND_INS, HERE, TREES / "torchlib")))
+        text = INVENTORY.format(python=sys.executable, store=self.folder / "store", path=path)
+        (self.folder / "inventory.yaml").write_text(text)
+        return self
+
+    def drop(self, authored: Authored) -> None:
+        """Take away what the repository ships for an operator."""
+        for name in authored.files()[:2]:
+            (self.benchmark / name).unlink(missing_ok=True)
+        door = self.benchmark / _WHITELIST
+        text = re.sub(rf'^ *"{authored.name}",\n', "", door.read_text(), flags=re.M)
+        door.write_text(text)
+
+    def whitelist(self) -> list[str]:
+        """The lines of the file that the whitelist stands in."""
+        return (self.benchmark / _WHITELIST).read_text().splitlines()
+
+    def runner(self, authored: Authored) -> str:
+        """The source of a generated runner."""
+        return (self.benchmark / authored.files()[1]).read_text()
+
+    def todos(self, authored: Authored) -> list[str]:
+        """The lines of a generated runner that say what could not be determined."""
+        return [line for line in self.runner(authored).splitlines() if TODO in line]
+
+    def state(self) -> dict[str, bytes]:
+        """All files of benchmark/ by name."""
+        files = [path for path in self.benchmark.rglob("*") if path.is_file()]
+        return {str(path.relative_to(self.benchmark)): path.read_bytes() for path in files}
+
+    def generate(self, authored: Authored, *flags: str) -> Ran:
+        """``mxfleet gen op`` as a process."""
+        return self.mxfleet(*authored.arguments(), *flags)
+
+    def mxfleet(self, *words: str) -> Ran:
+        """Any command in the working folder."""
+        return self._run(words, self.folder)
+
+    def judge(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """What ``authored_judge.py`` says of the generated benchmarks called ``names``."""
+        command = [sys.executable, str(HERE / "authored_judge.py"), str(self.benchmark), *names]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    @staticmethod
+    def _run(words: Sequence[str], where: Path) -> Ran:
+        began = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-m", "orchestrator", *words],
+            cwd=where,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONDONTWRITEBYTECODE": "1"},
+            check=False,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr, time.perf_counter() - began)

@@ -1,0 +1,146 @@
+"""``mxfleet gen op`` as a process, for every operator of the source trees."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from authored import AUTHORED, Authored
+from authored_work import TODO, Ran, Work
+
+BY_NAME = {authored.name: authored for authored in AUTHORED}
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Work:
+    """A working folder without any of the operators; not for writing."""
+    return Work(tmp_path_factory.mktemp("bare") / "work").lay_out()
+
+
+@pytest.fixture
+def work(bare: Work, tmp_path: Path) -> Work:
+    """A fresh copy of it."""
+    shutil.copytree(bare.folder, tmp_path / "work", symlinks=True)
+    return Work(tmp_path / "work")
+
+
+class Generated:
+    """All operators generated into one working folder, and how the whitelist changed at each."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.ran: dict[str, Ran] = {}
+        self.whitelist: dict[str, tuple[list[str], list[str]]] = {}
+        for authored in AUTHORED:
+            before = work.whitelist()
+            self.ran[authored.name] = work.generate(authored, "--output", "json")
+            self.whitelist[authored.name] = (before, work.whitelist())
+
+
+@pytest.fixture(scope="module")
+def generated(bare: Work, tmp_path_factory: pytest.TempPathFactory) -> Generated:
+    folder = tmp_path_factory.mktemp("generated") / "work"
+    shutil.copytree(bare.folder, folder, symlinks=True)
+    return Generated(Work(folder))
+
+
+each = pytest.mark.parametrize("authored", AUTHORED, ids=str)
+
+
+@each
+def test_configuration_and_runner_are_written(generated: Generated, authored: Authored) -> None:
+    ran = generated.ran[authored.name]
+    for name in authored.files():
+        assert (generated.work.benchmark / name).is_file(), ran.out + ran.err
+    config = json.loads((generated.work.benchmark / authored.files()[0]).read_text())
+    assert config["device_id"] == 0 and config["device_name"] == "MetaX C500"
+    assert re.fullmatch(r"(b?float|u?int)\d+\w*", config["dtype"])
+    assert config["samples"] == (100 if authored.name == "gptq_shuffle" else 1000)
+
+
+@each
+def test_the_whitelist_gets_one_line_and_stays_sorted(
+    generated: Generated, authored: Authored
+) -> None:
+    before, after = generated.whitelist[authored.name]
+    changed = [line for line in difflib.ndiff(before, after) if line[0] in "+-"]
+    assert [line.strip("+ ") for line in changed] == [f'"{authored.name}",']
+    names = re.findall(r'^ {4}"(\w+)",$', "\n".join(after), re.M)
+    assert names == sorted(names) and authored.name in names
+
+
+@each
+def test_little_is_left_open_and_all_of_it_is_told(
+    generated: Generated, authored: Authored
+) -> None:
+    left = generated.work.todos(authored)
+    assert len(left) <= authored.most_todos, left
+    told = generated.ran[authored.name].out
+    for line in left:
+        assert json.dumps(line.partition(f"{TODO}: ")[2])[1:40] in told
+
+
+def test_check_has_nothing_against_what_was_generated(generated: Generated) -> None:
+    sources = [word for a in AUTHORED for word in ("--source", str(a.source))]
+    ran = generated.work.mxfleet("check", *dict.fromkeys(BY_NAME), *sources, "--output", "json")
+    found = [event for event in ran.events() if event.get("severity") == "error"]
+    open_points = [event for event in found if event.get("rule") == "todo"]
+    assert [event for event in found if event not in open_points] == []
+    left = [line for authored in AUTHORED for line in generated.work.todos(authored)]
+    assert len(open_points) == len(left)
+
+
+def test_a_second_time_is_refused_unless_forced_and_then_says_the_same(
+    generated: Generated,
+) -> None:
+    work, authored = generated.work, BY_NAME["silu_and_mul"]
+    before = work.state()
+    refused = work.generate(authored)
+    assert refused.code == 2 and "--force" in refused.out + refused.err
+    assert work.state() == before
+    forced = work.generate(authored, "--force")
+    assert forced.code == 0, forced.err
+    assert work.state() == before
+
+
+@pytest.mark.parametrize("name", ["silu_and_mul", "vllm_topk_softmax"])
+def test_a_dry_run_shows_the_difference_and_writes_nothing(work: Work, name: str) -> None:
+    before = work.state()
+    ran = work.generate(BY_NAME[name], "--dry-run")
+    assert work.state() == before
+    assert f'+    "{name}",' in ran.out
+    assert f"+++ b/benchmark/config/{name}.json" in ran.out or f"config/{name}.json" in ran.out
+    assert '+    "device_id": 0,' in ran.out
+
+
+def test_an_operator_of_two_frameworks_becomes_two_benchmarks(work: Work) -> None:
+    vllm, sgl = BY_NAME["vllm_topk_softmax"], BY_NAME["sgl_topk_softmax"]
+    for authored in (vllm, sgl):
+        ran = work.generate(authored)
+        assert ran.code in (0, 1), ran.err
+        assert "vllm_topk_softmax" in ran.out + ran.err and "sgl_topk_softmax" in ran.out + ran.err
+    assert "torch.ops._moe_C.topk_softmax" in work.runner(vllm)
+    assert "torch.ops.sgl_kernel.topk_softmax" in work.runner(sgl)
+    assert not (work.benchmark / "config" / "topk_softmax.json").exists()
+
+
+def test_what_is_set_is_what_is_configured(work: Work) -> None:
+    flags = ["--set", "num_tokens=[16,32]", "--set", "dtype=float16", "--samples", "50"]
+    ran = work.generate(BY_NAME["silu_and_mul"], *flags, "--device-name", "MetaX C600")
+    assert ran.code == 0, ran.err
+    config = json.loads((work.benchmark / "config" / "silu_and_mul.json").read_text())
+    wanted = {"num_tokens": [16, 32], "dtype": "float16", "samples": 50}
+    assert config == {**config, **wanted, "device_name": "MetaX C600"}
+
+
+def test_an_unknown_operator_names_near_ones_and_writes_nothing(work: Work) -> None:
+    before = work.state()
+    authored = BY_NAME["silu_and_mul"]
+    words = ["gen", "op", "silu_and_mull", *authored.arguments()[3:]]
+    ran = work.mxfleet(*words)
+    assert ran.code == 2 and "silu_and_mul" in (ran.out + ran.err).replace("silu_and_mull", "")
+    assert "Traceback" not in ran.err and work.state() == before
