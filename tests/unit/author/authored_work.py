@@ -24,9 +24,7 @@ defaults:
   transport: local
   python: {python}
   store: {store}
-  env:
-    PYTHONPATH: {path}
-    CUDA_VISIBLE_DEVICES: ""
+  env: {env}
 hosts:
   here: {{}}
 """
@@ -53,14 +51,20 @@ class Work:
         self.folder = folder
         self.benchmark = folder / "benchmark"
 
-    def lay_out(self) -> Work:
-        """Make it, for jobs on this machine's CPU with the stand-ins as operator libraries."""
+    def lay_out(self, env: dict[str, str] | None = None) -> Work:
+        """Make it, for jobs on this machine with ``env``.
+
+        By default on the CPU, with the stand-ins as operator libraries.
+        """
         done = self._run(["init", str(self.folder)], self.folder.parent)
         assert done.code == 0, done.err
         for authored in AUTHORED:
             self.drop(authored)
         path = os.pathsep.join(map(str, (STAND_INS, HERE, TREES / "torchlib")))
-        text = INVENTORY.format(python=sys.executable, store=self.folder / "store", path=path)
+        env = {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""} if env is None else env
+        text = INVENTORY.format(
+            python=sys.executable, store=self.folder / "store", env=json.dumps(env)
+        )
         (self.folder / "inventory.yaml").write_text(text)
         return self
 
@@ -96,6 +100,17 @@ class Work:
     def mxfleet(self, *words: str) -> Ran:
         """Any command in the working folder."""
         return self._run(words, self.folder)
+
+    def measure(self, authored: Authored, *flags: str) -> list[dict[str, Any]]:
+        """``mxfleet push`` and ``run``; the records of the operator."""
+        pushed = self.mxfleet("push")
+        assert pushed.code == 0, pushed.out + pushed.err
+        ran = self.mxfleet("run", "--op", authored.name, "--repeats", "1", *flags)
+        paths = self.benchmark.glob("statistics/records/**/*.jsonl")
+        lines = [line for path in paths for line in path.read_text().splitlines()]
+        records = [one for one in map(json.loads, lines) if one["op"] == authored.name]
+        assert records, ran.out[-3000:] + ran.err[-2000:]
+        return records
 
     def judge(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """What ``authored_judge.py`` says of the generated benchmarks called ``names``."""
