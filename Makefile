@@ -57,7 +57,7 @@ test: lint ## lint, unit tests, fleet tests
 	exit $$code
 
 bench: setup ## speed beside scp, rsync and plain ssh, and faults; writes docs/measured/
-	@code=0; for table in push run testall overhead device faults; do \
+	@code=0; for table in check push run testall overhead device faults; do \
 	  $(AS_ROOT) $(BIN)/python bench/$$table.py || code=$$?; test $$code -ne 130 || break; \
 	done; exit $$code
 

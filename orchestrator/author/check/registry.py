@@ -46,6 +46,11 @@ class Rule:
     silent: bool = False
     needs: Literal["operator"] | None = None
 
+    @property
+    def subject(self) -> str:
+        """The module that it stands in: ``names``, ``config``, ``launcher``."""
+        return self.look.__module__.rpartition(".")[2]
+
     def findings(self, subject: Benchmark | CheckedTree, operator: str | None) -> Iterator[Finding]:
         """What the rule finds in ``subject``."""
         for hit in self.look(subject):

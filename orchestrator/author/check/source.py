@@ -38,10 +38,18 @@ class Source:
         while todo:
             node = todo.pop()
             self._by_kind.setdefault(type(node), []).append(node)
-            children = list(ast.iter_child_nodes(node))
+            children: list[ast.AST] = []
+            # As ast.iter_child_nodes, which takes twice the time of this.
+            for name in node._fields:
+                value = getattr(node, name, None)
+                if isinstance(value, list):
+                    children += [item for item in value if isinstance(item, ast.AST)]
+                elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
+                    children.append(value)
             for child in children:
                 self._parents[child] = node
-            todo += reversed(children)
+            children.reverse()
+            todo += children
 
     def walk(self, kind: type[_N], within: ast.AST | None = None) -> Iterator[_N]:
         """All nodes of ``kind`` in the order of the text, or those inside ``within``."""

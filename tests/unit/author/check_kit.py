@@ -11,11 +11,7 @@ from orchestrator.author.check.registry import RULES
 from orchestrator.author.check.tree import Known
 
 # Other rules look at how a runner measures and verifies, and have tests of their own.
-SUBJECTS = (
-    *(f"orchestrator.author.check.rules.{name}" for name in ("names", "whitelist", "config")),
-    *(f"orchestrator.author.check.rules.{name}" for name in ("harness_keys", "todo", "call")),
-    "orchestrator.author.check.suppress",
-)
+SUBJECTS = {"names", "whitelist", "config", "harness_keys", "todo", "call", "suppress"}
 SCRIPT = "mcoplib_mxbenchmark_ops.py"
 CONFIG: dict[str, Any] = {
     "device_id": 0,
@@ -131,7 +127,7 @@ class Tree:
     def check(self, *ops: str, known: Known | None = None) -> list[Finding]:
         """What the rules on names, whitelist, config, calls, and the engine itself find."""
         found = self.everything(*ops, known=known)
-        return [one for one in found if RULES[one.rule].look.__module__.startswith(SUBJECTS)]
+        return [one for one in found if RULES[one.rule].subject in SUBJECTS]
 
     def rules(self, *ops: str, known: Known | None = None) -> list[str]:
         """The ids of what is found."""
