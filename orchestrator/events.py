@@ -376,6 +376,36 @@ class Linted(Event):
 
 
 @dataclass(frozen=True)
+class Drafted(Event):
+    """A file that ``mxfleet gen op`` wrote, or in a dry run would write.
+
+    ``action`` is created, changed, would_create, would_change or unchanged; ``diff`` what a dry run
+    would do to it, as a unified diff.
+    """
+
+    kind: ClassVar[str] = "drafted"
+    op: str
+    path: str
+    action: str
+    diff: str | None = None
+
+
+@dataclass(frozen=True)
+class LeftOpen(Event):
+    """What of a generated benchmark a person has to look at.
+
+    ``sort`` is todo (it could not be told, and fails ``mxfleet check``) or inferred (it was
+    concluded, not read). ``place`` is where it was looked for.
+    """
+
+    kind: ClassVar[str] = "open"
+    op: str
+    sort: str
+    what: str
+    place: str | None = None
+
+
+@dataclass(frozen=True)
 class Summary(Event):
     """The last event of every command: counts, exit code and where things are.
 

@@ -19,6 +19,7 @@ from orchestrator.cli import (
     by_hand,
     check,
     doctor,
+    gen,
     hosts,
     init,
     nightly,
@@ -68,6 +69,7 @@ app.command()(runs.logs)
 app.command()(by_hand.repro)
 app.command()(by_hand.shell)
 app.add_typer(nightly.app, name="nightly")
+app.add_typer(gen.app, name="gen")
 
 
 # The base of what the parser raises: Click's, of which newer Typers carry a copy of their own.

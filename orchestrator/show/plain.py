@@ -14,10 +14,12 @@ from typing import Any, TextIO
 from orchestrator.errors import InterruptedRun
 from orchestrator.events import (
     Check,
+    Drafted,
     Event,
     HostLine,
     JobEnded,
     JobStarted,
+    LeftOpen,
     Linted,
     LogHead,
     MatrixLine,
@@ -35,6 +37,7 @@ from orchestrator.events import (
     TargetFailed,
 )
 from orchestrator.show.doctor import doctor_lines
+from orchestrator.show.drafts import drafted_lines, open_line
 from orchestrator.show.ending import listed, log_lines, merged_lines, summary_line
 from orchestrator.show.findings import FindingLines
 from orchestrator.show.hosts import hosts_table
@@ -114,6 +117,8 @@ class PlainRenderer:
             NightChange.kind: self._changes.append,
             NightlyState.kind: self._nights.append,
             Linted.kind: self._linted,
+            Drafted.kind: lambda event: self._out.write(*drafted_lines(event, self._paint_status)),
+            LeftOpen.kind: lambda event: self._out.write(open_line(event)),
             Summary.kind: self._summary,
         }
 

@@ -43,7 +43,7 @@ def check(
         *((one, True) for one in mended),
     ]
     for finding, fixed in ordered:
-        sink(_event(finding, fixed))
+        sink(finding_event(finding, fixed))
     errors = sum(one.severity == "error" for one in findings)
     code = ExitCode.FAILED if errors else ExitCode.OK
     counts = {"errors": errors, "warnings": len(findings) - errors, "fixed": len(mended)}
@@ -61,7 +61,8 @@ def check(
     return code
 
 
-def _event(finding: Finding, fixed: bool) -> Linted:
+def finding_event(finding: Finding, fixed: bool = False) -> Linted:
+    """What is told of a finding; ``fixed``: it was mended."""
     return Linted(
         path=finding.at.path,
         line=finding.at.line,

@@ -218,11 +218,7 @@ class Runner:
         material = self._material
         timed = set(material.called) | self._checked_later()
         names = [self._held(n) if n in timed else "_" for n in material.data]
-        inner = [
-            f"{', '.join(names)}{',' if False else ''} = self._prepare(dev_id, seed={TIMED_SEED})"
-        ]
-        if not names:
-            inner = [f"self._prepare(dev_id, seed={TIMED_SEED})"]
+        inner = _taken_from(f"self._prepare(dev_id, seed={TIMED_SEED})", names)
         lines = [f"with {self._dialect.stream}:", *_indented(inner)]
         if self._call():
             given = [self._held(name) for name in material.called]

@@ -1,0 +1,268 @@
+"""``mxfleet gen op``: an operator's config and runner, from its source and its unit test.
+
+Nothing is imported or run. Either all files are written or none, and none that is there already
+without ``force``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator.author.check.engine import check_tree, is_tree
+from orchestrator.author.check.known import known_operators
+from orchestrator.author.emit import draft
+from orchestrator.author.facts import Draft, Framework, Operator, Trial
+from orchestrator.author.locate import find_operators
+from orchestrator.author.trial import read_trial
+from orchestrator.errors import ExitCode, MxfleetError, TreeError, UsageError
+from orchestrator.events import Drafted, LeftOpen, Note, Sink, Summary
+from orchestrator.results.files import read_bytes, replace
+from orchestrator.suites import mcoplib, whitelist
+from orchestrator.workflows.check import finding_event
+
+COMMAND = "gen op"
+_PREFIXES: Mapping[Framework, str] = {"vllm": "vllm", "sgl": "sgl"}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked for. ``settings`` override the configuration (``--set``)."""
+
+    name: str
+    sources: tuple[Path, ...]
+    unit_tests: tuple[Path, ...]
+    framework: Framework | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    device_name: str | None = None
+    samples: int | None = None
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What came of it; ``files`` are contents by path, the front door's among them."""
+
+    drafts: tuple[Draft, ...]
+    files: Mapping[Path, str]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The operators as the tree calls them."""
+        return [one.name for one in self.drafts]
+
+
+def gen_op(
+    tree: Path, wish: Wish, sink: Sink, *, dry_run: bool = False, force: bool = False
+) -> ExitCode:
+    """Generate and write; tells of every file, what is left open, and what ``check`` finds."""
+    code, _ = write(tree, wish, sink, dry_run=dry_run, force=force)
+    return code
+
+
+def write(
+    tree: Path,
+    wish: Wish,
+    sink: Sink,
+    *,
+    dry_run: bool = False,
+    force: bool = False,
+    close: bool = True,
+) -> tuple[ExitCode, Generated]:
+    """As ``gen_op``, with what was generated; without ``close`` the summary is left to others."""
+    began = time.monotonic()
+    made = generate(tree, wish)
+    for text in made.notes:
+        sink(Note(text))
+    _refuse(tree, made, force or dry_run)
+    _tell_files(tree, made, sink, dry_run)
+    if not dry_run:
+        write_all(made.files)
+    counts = _tell_open(made, sink)
+    if not dry_run:
+        counts |= _tell_findings(tree, made, wish, sink)
+    if close:
+        sink(
+            Summary(
+                command=COMMAND,
+                exit_code=int(ExitCode.OK),
+                counts=counts,
+                files=() if dry_run else tuple(str(path) for path in made.files),
+                seconds=time.monotonic() - began,
+                message=closing(made, counts, dry_run),
+            )
+        )
+    return ExitCode.OK, made
+
+
+def closing(made: Generated, counts: Mapping[str, int], dry_run: bool) -> str:
+    """What to do next, in a sentence."""
+    if dry_run:
+        return "dry run: nothing was written"
+    names = ",".join(made.names)
+    if counts["todos"] or counts.get("errors"):
+        return f"next: see to what is open, then mxfleet check {names}"
+    return f"next: mxfleet verify --op {names}"
+
+
+def generate(tree: Path, wish: Wish) -> Generated:
+    """The drafts and the files that they come to; writes nothing.
+
+    Raises ``UsageError`` or ``TreeError`` where operator, unit test or tree cannot be used.
+    """
+    if not is_tree(tree):
+        raise UsageError(
+            "this is no benchmark folder",
+            where=str(tree),
+            hint="run it in a working folder (mxfleet init), or name one with --root",
+        )
+    pairs, notes = _pairs(wish)
+    drafts = [
+        draft(
+            operator,
+            trial,
+            tree=tree,
+            name=name,
+            settings=wish.settings,
+            device_name=wish.device_name,
+            samples=wish.samples,
+        )
+        for name, operator, trial in pairs
+    ]
+    files = {tree / path: text for one in drafts for path, text in one.files.items()}
+    script = tree / mcoplib.SCRIPT
+    former = mcoplib.read_text(script)
+    listed = whitelist.add(former, [one.name for one in drafts], str(script))
+    if listed != former:
+        files[script] = listed
+    told = [f"{one.name}: {note}" for one in drafts for note in one.notes]
+    return Generated(tuple(drafts), files, (*notes, *told))
+
+
+def _pairs(wish: Wish) -> tuple[list[tuple[str, Operator, Trial]], list[str]]:
+    """Names, operators and trials; the name tells frameworks apart where several have it."""
+    unit_test = wish.unit_tests[0] if len(wish.unit_tests) == 1 else None
+    operators = find_operators(wish.name, wish.sources, unit_test, None)
+    several = len({one.framework for one in operators}) > 1
+    chosen = [o for o in operators if wish.framework in (None, o.framework)]
+    if not chosen:
+        # Says what was looked for, and where.
+        chosen = find_operators(wish.name, wish.sources, unit_test, wish.framework)
+    notes = []
+    if several:
+        frameworks = " and ".join(dict.fromkeys(one.framework for one in operators))
+        notes.append(f"{wish.name} is in {frameworks}: a benchmark for each, named after it")
+    found, missing = [], []
+    for operator in chosen:
+        name = operator.name
+        if several and operator.framework in _PREFIXES:
+            name = f"{_PREFIXES[operator.framework]}_{name}"
+        trial, reason = _trial(wish.unit_tests, operator)
+        if trial is None:
+            missing.append((name, operator, reason))
+        else:
+            found.append((name, operator, trial))
+    if not found:
+        assert missing and missing[0][2] is not None
+        raise missing[0][2]
+    for name, operator, _ in missing:
+        text = f"{name} is not generated: no --unit-test given here calls {operator.call}"
+        notes.append(text)
+    return found, notes
+
+
+def _trial(
+    unit_tests: Sequence[Path], operator: Operator
+) -> tuple[Trial | None, MxfleetError | None]:
+    """The first unit test's that calls the operator; else why the first has none."""
+    reason: MxfleetError | None = None
+    for path in unit_tests:
+        try:
+            return read_trial(path, operator), None
+        except UsageError as error:
+            reason = reason or error
+    return None, reason
+
+
+def _refuse(tree: Path, made: Generated, allowed: bool) -> None:
+    """Refuse as a whole, before anything is written, what would be overwritten."""
+    script = tree / mcoplib.SCRIPT
+    there = [path for path in made.files if path != script and path.exists()]
+    if there and not allowed:
+        names = ", ".join(str(path.relative_to(tree)) for path in there)
+        raise UsageError(
+            f"there already is {names}",
+            where=str(tree),
+            hint="see what would change with --dry-run, replace it with --force",
+        )
+
+
+def write_all(files: Mapping[Path, str]) -> None:
+    """Write all of ``files`` or none; ``TreeError`` where one cannot be written."""
+    former: dict[Path, bytes | None] = {}
+    try:
+        for path, text in files.items():
+            kept = read_bytes(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace(path, text.encode("utf-8"))
+            former[path] = kept
+    except (TreeError, OSError) as error:
+        for path, kept in former.items():
+            if kept is None:
+                path.unlink(missing_ok=True)
+            else:
+                replace(path, kept)
+        if isinstance(error, TreeError):
+            raise
+        raise TreeError(
+            f"cannot be written: {error.strerror}", where=str(error.filename or path)
+        ) from None
+
+
+def _tell_files(tree: Path, made: Generated, sink: Sink, dry_run: bool) -> None:
+    owner = {tree / path: one.name for one in made.drafts for path in one.files}
+    for path, text in made.files.items():
+        former = mcoplib.read_text(path) if path.exists() else None
+        action = "create" if former is None else "change"
+        action = f"would_{action}" if dry_run else f"{action}d"
+        shown = path.relative_to(tree.parent) if tree.parent in path.parents else path
+        diff = _diff(shown, former, text) if dry_run else None
+        if former == text:
+            action, diff = "unchanged", None
+        sink(Drafted(owner.get(path, ",".join(made.names)), str(path), action, diff))
+
+
+def _diff(path: Path, former: str | None, text: str) -> str:
+    lines = difflib.unified_diff(
+        (former or "").splitlines(),
+        text.splitlines(),
+        "/dev/null" if former is None else f"a/{path}",
+        f"b/{path}",
+        lineterm="",
+    )
+    return "\n".join(lines)
+
+
+def _tell_open(made: Generated, sink: Sink) -> dict[str, int]:
+    todos = inferred = 0
+    for one in made.drafts:
+        for todo in one.todos:
+            place = str(todo.place) if todo.place is not None else None
+            sink(LeftOpen(one.name, "todo", todo.what, place))
+        for text in one.inferred:
+            sink(LeftOpen(one.name, "inferred", text))
+        todos += len(one.todos)
+        inferred += len(one.inferred)
+    return {"todos": todos, "inferred": inferred}
+
+
+def _tell_findings(tree: Path, made: Generated, wish: Wish, sink: Sink) -> dict[str, int]:
+    findings = check_tree(tree, made.names, known=known_operators(wish.sources, ()))
+    for finding in findings:
+        sink(finding_event(finding))
+    errors = sum(one.severity == "error" for one in findings)
+    return {"errors": errors, "warnings": len(findings) - errors}
