@@ -44,7 +44,7 @@ lint: setup ## style, types, layers
 	$(BIN)/mypy
 	MYPYPATH=env/loopback $(BIN)/mypy env/loopback/fleet.py
 	MYPYPATH=benchmark $(BIN)/mypy --strict benchmark/harness
-	MYPYPATH=tests $(BIN)/mypy --strict --exclude "bench/(trivial|plain)" bench
+	MYPYPATH=tests:tests/unit/author $(BIN)/mypy --strict --exclude "bench/(trivial|plain)" bench
 	$(BIN)/lint-imports
 
 # The fleet is brought up here, where its progress shows, and ended when it was not up before;
@@ -57,7 +57,7 @@ test: lint ## lint, unit tests, fleet tests
 	exit $$code
 
 bench: setup ## speed beside scp, rsync and plain ssh, and faults; writes docs/measured/
-	@code=0; for table in check push run testall overhead device faults; do \
+	@code=0; for table in check gen push run testall overhead device faults; do \
 	  $(AS_ROOT) $(BIN)/python bench/$$table.py || code=$$?; test $$code -ne 130 || break; \
 	done; exit $$code
 

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,11 +45,15 @@ class Ran:
 
 
 class Work:
-    """A working folder as ``mxfleet init`` lays it out."""
+    """A working folder as ``mxfleet init`` lays it out.
 
-    def __init__(self, folder: Path) -> None:
+    ``environment``: of the commands; by default this one, and nothing is compiled into files.
+    """
+
+    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         self.benchmark = folder / "benchmark"
+        self._environment = environment or {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
 
     def lay_out(self, env: dict[str, str] | None = None) -> Work:
         """Make it, for jobs on this machine with ``env``.
@@ -119,8 +123,7 @@ class Work:
         assert done.returncode == 0, done.stderr[-3000:]
         return [json.loads(line) for line in done.stdout.splitlines()]
 
-    @staticmethod
-    def _run(words: Sequence[str], where: Path) -> Ran:
+    def _run(self, words: Sequence[str], where: Path) -> Ran:
         began = time.perf_counter()
         done = subprocess.run(
             [sys.executable, "-m", "orchestrator", *words],
@@ -128,7 +131,7 @@ class Work:
             capture_output=True,
             text=True,
             timeout=600,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONDONTWRITEBYTECODE": "1"},
+            env={**self._environment, "PYTHONPATH": str(REPOSITORY)},
             check=False,
         )
         return Ran(done.returncode, done.stdout, done.stderr, time.perf_counter() - began)
