@@ -87,7 +87,7 @@ class Interpreter(Calls):
         taken = function.node.args
         places = [argument.arg for argument in (*taken.posonlyargs, *taken.args)]
         given = [SELF, *args] if function.bound else list(args)
-        outside = function.frame or Frame({}, None)
+        outside = function.frame or self._class_names(function.node)
         defaults = dict(zip(reversed(places), reversed(taken.defaults), strict=False))
         names: dict[str, Value] = dict(zip(places, given, strict=False))
         words = dict(kwargs)
@@ -110,6 +110,15 @@ class Interpreter(Calls):
             }
             names[taken.kwarg.arg] = Mapping(rest, more)
         return names
+
+    def _class_names(self, node: ast.AST) -> Frame:
+        """The constants of the class around a method, which its defaults may name."""
+        owner = self.source.parent(node)
+        frame = Frame({}, None)
+        for statement in owner.body if isinstance(owner, ast.ClassDef) else ():
+            if isinstance(statement, ast.Assign):
+                self._do_assign(statement, frame)
+        return frame
 
     # Statements.
 

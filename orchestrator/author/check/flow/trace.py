@@ -114,7 +114,10 @@ class Traces:
             if isinstance(launcher, Partial | Function):
                 node = self.runner.methods["prepare_and_get_launcher"]
                 interpreter.apply(launcher, ([Name("launch")], {}, False), node)
-        if not any(event.operator for event in machine.events[seen:]):
+        launched = machine.events[seen:]
+        if launched and not any(event.operator for event in launched):
+            # No library's: what is launched is itself the operator.
+            launched[0].operator = True
             machine.operators |= set(callees)
             if machine.dtype is None:
                 self._operators |= set(callees)

@@ -14,7 +14,6 @@ from orchestrator.author.check.flow.trace import Trace, traces
 from orchestrator.author.check.flow.values import tensors
 from orchestrator.author.check.registry import rule
 from orchestrator.author.check.rules.data import text_of
-from orchestrator.author.check.runner import Runner
 
 # Whatever the operator is, this is no part of it.
 _NEVER = frozenset(
@@ -43,15 +42,20 @@ def data_in_launcher(benchmark: Benchmark) -> Iterator[Hit]:
         return
     trace = traces(runner).setup
     pure = not _calls_operator(trace)
-    for event in _once(trace.of("launch")):
-        # Without an operator of a library, torch's own functions are what is measured.
-        if event.made is None or event.operator or (pure and not event.random):
-            continue
-        if event.name.removeprefix("tensor.") in torch_model.TO_HOST:
-            continue
+    # Without an operator of a library, torch's own functions are what is measured.
+    made = (
+        event
+        for event in trace.of("launch")
+        if event.made is not None
+        and not event.operator
+        and (event.random or not pure)
+        and event.name.removeprefix("tensor.") not in torch_model.TO_HOST
+    )
+    for event in _once(made):
         what = "copies" if event.name.startswith("tensor.") and not event.random else "makes"
         yield Hit(
-            runner.source.at(_place(runner, event)), f"the launcher {what} a tensor: {_text(event)}"
+            runner.source.at(event.outermost),
+            f"the launcher {what} a tensor: {text_of(event.outermost)}",
         )
 
 
@@ -68,13 +72,20 @@ def launcher_does_more(benchmark: Benchmark) -> Iterator[Hit]:
         return
     trace = traces(runner).setup
     pure = not _calls_operator(trace)
-    for event in _once(trace.of("launch")):
-        last = event.name.rpartition(".")[2]
-        waits = last == "synchronize" or event.name in _NEVER or event.name.startswith("logging.")
-        to_host = event.name.startswith("tensor.") and last in torch_model.TO_HOST
-        if waits or to_host or (not pure and _computes(event)):
-            at = runner.source.at(_place(runner, event))
-            yield Hit(at, f"the launcher does more than call the operator: {_text(event)}")
+    doing = (
+        event for event in trace.of("launch") if _extra(event) or (not pure and _computes(event))
+    )
+    for event in _once(doing):
+        what = f"the launcher does more than call the operator: {text_of(event.outermost)}"
+        yield Hit(runner.source.at(event.outermost), what)
+
+
+def _extra(event: Event) -> bool:
+    """Whether it waits, prints, or brings numbers to the host."""
+    last = event.name.rpartition(".")[2]
+    to_host = event.name.startswith("tensor.") and last in torch_model.TO_HOST
+    waits = last == "synchronize" or event.name in _NEVER
+    return waits or to_host or event.name.startswith("logging.")
 
 
 def _calls_operator(trace: Trace) -> bool:
@@ -92,19 +103,9 @@ def _computes(event: Event) -> bool:
 
 
 def _once(events: Iterator[Event]) -> Iterator[Event]:
-    """Each place once, however often it is reached."""
+    """The first of each place in the launcher: a call, or that of a helper that leads to it."""
     seen: set[ast.AST] = set()
     for event in events:
-        if event.node not in seen:
-            seen.add(event.node)
+        if event.outermost not in seen:
+            seen.add(event.outermost)
             yield event
-
-
-def _place(runner: Runner, event: Event) -> ast.AST:
-    return (
-        event.node if hasattr(event.node, "lineno") else runner.methods["prepare_and_get_launcher"]
-    )
-
-
-def _text(event: Event) -> str:
-    return text_of(event.node)

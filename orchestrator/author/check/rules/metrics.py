@@ -44,7 +44,7 @@ def _metrics(benchmark: Benchmark) -> Trace | None:
     out_of_sight = any(
         _STATE in event.args or _STATE in event.kwargs.values()
         for event in trace.events
-        if not event.name.startswith("def:")
+        if not event.name.startswith(("def:", "state.")) and event.name != "self.moves"
     )
     known = runner.complete or runner.method("define_metrics") is not None
     return trace if trace.complete and known and not out_of_sight else None
@@ -70,10 +70,7 @@ def summary_missing(benchmark: Benchmark) -> Iterator[Hit]:
     missing = [name for name in _SUMMARIES if name not in declared]
     if missing:
         where = runner.method("define_metrics") or runner.cls
-        several = "s" if len(missing) > 1 else ""
-        yield Hit(
-            runner.source.at(where), f"define_metrics declares no summary{several} {_and(missing)}"
-        )
+        yield Hit(runner.source.at(where), f"define_metrics declares no {_and(missing)} summary")
 
 
 def _and(words: list[str]) -> str:
@@ -255,7 +252,15 @@ def traffic_missing(benchmark: Benchmark) -> Iterator[Hit]:
     trace, runner = _metrics(benchmark), benchmark.runner
     if trace is None or runner is None or runner.method("define_metrics") is None:
         return
-    declared = {
+    missing = [word for word in ("read", "written") if word not in _directions(trace)]
+    if missing:
+        where = runner.methods["define_metrics"]
+        yield Hit(runner.source.at(where), f"define_metrics declares no bytes {_and(missing)}")
+
+
+def _directions(trace: Trace) -> set[str]:
+    """Which of ``read`` and ``written`` are declared."""
+    return {
         word
         for event in trace.events
         for word, name, keyword in (
@@ -265,10 +270,6 @@ def traffic_missing(benchmark: Benchmark) -> Iterator[Hit]:
         if event.name == name
         or (event.name == "self.moves" and (keyword in event.kwargs or event.open))
     }
-    missing = [word for word in ("read", "written") if word not in declared]
-    if missing:
-        where = runner.methods["define_metrics"]
-        yield Hit(runner.source.at(where), f"define_metrics declares no bytes {_and(missing)}")
 
 
 @rule(
@@ -284,14 +285,15 @@ def traffic_incomplete(benchmark: Benchmark) -> Iterator[Hit]:
         return
     moved = _moved(trace)
     launched = [event for event in trace.of("launch") if event.operator]
-    if not moved or len(launched) != 1:
+    if not moved or len(launched) != 1 or len(_directions(trace)) < 2:
         return
     call = launched[0]
     where = next((e.node for e in trace.of("metrics") if e.name in _DECLARES), None)
     for tensor in tensors([*call.args, *call.kwargs.values()]):
         storage = tensor.storage
         told = storage.name or ""
-        if storage not in moved and not storage.tiny and told and not _PARTLY.search(told):
+        counted = storage in moved or any(token.storage in moved for token in storage.content)
+        if told and not counted and not storage.tiny and not _PARTLY.search(told):
             at = runner.source.at(where or runner.methods["define_metrics"])
             yield Hit(at, f"{told} goes to the operator, but neither reads nor writes count it")
 

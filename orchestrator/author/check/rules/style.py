@@ -137,7 +137,9 @@ def _modules(statement: ast.Import | ast.ImportFrom) -> list[str]:
 
 
 def _imports(runner: Runner) -> Iterator[tuple[ast.Import | ast.ImportFrom, str]]:
-    for statement in (*runner.source.walk(ast.Import), *runner.source.walk(ast.ImportFrom)):
+    plain, parts = runner.source.walk(ast.Import), runner.source.walk(ast.ImportFrom)
+    statements: list[ast.Import | ast.ImportFrom] = [*plain, *parts]
+    for statement in statements:
         for module in _modules(statement):
             yield statement, module
 

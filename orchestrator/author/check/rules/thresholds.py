@@ -143,7 +143,7 @@ def _quantised(benchmark: Benchmark, runner: Runner, event: Event) -> bool:
 @rule(
     "exact-by-cosine",
     "error",
-    why="Cosine similarity does not see single wrong bits or a swapped layout; bits are equal or not.",
+    why="Cosine similarity sees neither single wrong bits nor a swapped layout.",
     fix="compare bit for bit: self.verify.exact(out, ref), or torch.equal",
 )
 def exact_by_cosine(benchmark: Benchmark) -> Iterator[Hit]:
