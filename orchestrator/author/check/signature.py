@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from orchestrator.author.check.calls import OperatorCall
 from orchestrator.author.facts import Argument, Operator
 from orchestrator.inventory.spelling import near, short
 
 Kind = Literal["missing", "many", "unknown", "kind", "swapped"]
-# Values that an expression may have; empty when it cannot be told.
-Values = Callable[[ast.expr], Sequence[Any]]
 _NUMBERS = {"int", "SymInt", "float", "bool", "Scalar"}
+
+
+@dataclass(frozen=True)
+class Passed:
+    """One value that is passed: where, the name of its variable, the values that it may have.
+
+    ``values`` is empty when they cannot be told.
+    """
+
+    node: ast.AST
+    name: str | None = None
+    values: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a call passes; ``complete``: nothing else, so that what is not here is missing."""
+
+    node: ast.AST
+    positional: Sequence[Passed]
+    keywords: Mapping[str, Passed]
+    complete: bool
 
 
 @dataclass(frozen=True)
@@ -27,48 +46,48 @@ class Mismatch:
     fix: str
 
 
-def mismatches(call: OperatorCall, operator: Operator, values: Values) -> list[Mismatch]:
+def mismatches(call: Given, operator: Operator) -> list[Mismatch]:
     """What ``call`` gets wrong about ``operator``; empty also where it cannot be told."""
     positional = [one for one in operator.arguments if not one.keyword_only]
     told = f"the operator is {signature(operator)}"
-    if len(call.arguments) > len(positional):
-        given, most = len(call.arguments), len(positional)
+    if len(call.positional) > len(positional):
+        given, most = len(call.positional), len(positional)
         message = f"expected at most {most} argument(s) but received {given}"
-        return [Mismatch("many", call.arguments[most], message, told)]
+        return [Mismatch("many", call.positional[most].node, message, told)]
     found = _unknown(call, operator, told)
-    given_names = {one.name for one in positional[: len(call.arguments)]}
-    for name in call.keywords:
+    given_names = {one.name for one in positional[: len(call.positional)]}
+    for name, passed in call.keywords.items():
         if name in given_names:
             message = f"argument '{name}' is given by position and by name"
-            found.append(Mismatch("unknown", call.keywords[name], message, told))
-    if not call.open and not call.open_keywords:
+            found.append(Mismatch("unknown", passed.node, message, told))
+    if call.complete:
         found += _missing(call, operator, given_names, told)
-    pairs = list(zip(positional, call.arguments, strict=False))
+    pairs = list(zip(positional, call.positional, strict=False))
     by_name = {one.name: one for one in operator.arguments}
-    pairs += [(by_name[name], node) for name, node in call.keywords.items() if name in by_name]
-    for argument, node in pairs:
-        for value in values(node):
+    pairs += [(by_name[name], one) for name, one in call.keywords.items() if name in by_name]
+    for argument, passed in pairs:
+        for value in passed.values:
             wanted = _wanted(argument, value)
             if wanted is not None:
                 message = f"{_shown(value)} for argument '{argument.name}', which is {wanted}"
-                found.append(Mismatch("kind", node, message, told))
+                found.append(Mismatch("kind", passed.node, message, told))
                 break
     return found + _swapped(call, positional, told)
 
 
-def _unknown(call: OperatorCall, operator: Operator, told: str) -> list[Mismatch]:
+def _unknown(call: Given, operator: Operator, told: str) -> list[Mismatch]:
     names = [one.name for one in operator.arguments]
     found = []
-    for name, node in call.keywords.items():
+    for name, passed in call.keywords.items():
         if name not in names:
             guess = near(name, names)
             fix = f"did you mean '{guess}'?" if guess else told
             message = f"unknown keyword argument '{short(name)}'"
-            found.append(Mismatch("unknown", node, message, fix))
+            found.append(Mismatch("unknown", passed.node, message, fix))
     return found
 
 
-def _missing(call: OperatorCall, operator: Operator, given: set[str], told: str) -> list[Mismatch]:
+def _missing(call: Given, operator: Operator, given: set[str], told: str) -> list[Mismatch]:
     names = [
         one.name
         for one in operator.arguments
@@ -101,14 +120,13 @@ def _shown(value: Any) -> str:
     return short(repr(value), 30)
 
 
-def _swapped(call: OperatorCall, positional: Sequence[Argument], told: str) -> list[Mismatch]:
+def _swapped(call: Given, positional: Sequence[Argument], told: str) -> list[Mismatch]:
     """Arguments whose variables are called exactly as each other's arguments, in a circle."""
     place = {one.name: number for number, one in enumerate(positional)}
     goes: dict[int, int] = {}
-    for number, node in enumerate(call.arguments):
-        name = _name(node)
-        if name is not None and place.get(name, number) != number:
-            goes[number] = place[name]
+    for number, passed in enumerate(call.positional):
+        if passed.name is not None and place.get(passed.name, number) != number:
+            goes[number] = place[passed.name]
     done: set[int] = set()
     found = []
     for start in goes:
@@ -119,19 +137,11 @@ def _swapped(call: OperatorCall, positional: Sequence[Argument], told: str) -> l
             continue
         done |= set(circle)
         at = min(circle)
-        passed = ", ".join(f"'{_name(call.arguments[n])}'" for n in sorted(circle))
+        names = ", ".join(f"'{call.positional[n].name}'" for n in sorted(circle))
         wanted = ", ".join(f"'{positional[n].name}'" for n in sorted(circle))
-        message = f"{passed} are passed for arguments {wanted}"
-        found.append(Mismatch("swapped", call.arguments[at], message, told))
+        message = f"{names} are passed for arguments {wanted}"
+        found.append(Mismatch("swapped", call.positional[at].node, message, told))
     return found
-
-
-def _name(node: ast.expr) -> str | None:
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        return node.attr
-    return None
 
 
 def signature(operator: Operator) -> str:

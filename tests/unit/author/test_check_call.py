@@ -113,13 +113,33 @@ SPELLINGS = [
     "return self.make_launcher(dev_id, op=torch.ops._C.my_op, x=x, y=y)",
     "def launch(launch):\n            torch.ops._C.my_op(x, y)\n        return launch",
     "return lambda launch: torch.ops._C.my_op(x, y)",
+    # What only interpreting the runner tells.
+    "return lambda launch: self._call(x, y)",
+    "return self.make_launcher(dev_id, self._call, x, y)",
+    "self.pair = x, y\n        return self.make_launcher(dev_id, self._call, *self._two(x, y))",
+    "a = [x]\n        a.append(y)\n"
+    "        return self.make_launcher(dev_id, torch.ops._C.my_op, *a)",
+    "a = self._nested(x, (y,))\n        return self.make_launcher(dev_id, torch.ops._C.my_op, *a)",
+    "return self.make_launcher(dev_id, torch.ops._C.my_op, *(n for n in (x, y)))",
+    "m = {'y': y}\n        return self.make_launcher(dev_id, torch.ops._C.my_op, x, **m)",
 ]
+HELPERS = """\
+    def _call(self, *given):
+        return torch.ops._C.my_op(*given)
+
+    def _nested(self, x, others):
+        return (x, *others)
+
+    def _two(self, *given):
+        return given
+
+    def _prepare("""
 
 
 @pytest.mark.parametrize("launch", SPELLINGS)
 def test_spellings_of_a_call_that_lacks_one(tree: Tree, launch: str) -> None:
     text = SKELETON.replace(LAUNCH, launch).replace(DIRECT, "pass")
-    tree.runner(text)
+    tree.runner(text.replace("    def _prepare(", HELPERS))
     rules = found(tree, operator(*XYO))
     assert ("missing-argument", "my_op: missing value for argument 'out'") in rules
     assert [rule for rule, _ in rules if rule.endswith("-argument")] == ["missing-argument"]
@@ -137,6 +157,21 @@ def test_spellings_of_a_call_that_lacks_one(tree: Tree, launch: str) -> None:
         "        return self.make_launcher(dev_id, torch.ops._C.my_op, *a)",
         "return self.make_launcher(dev_id, torch.ops._C.my_op, *arguments_of(x))",
         "return self.make_launcher(dev_id, torch.ops._C.my_op, x, **more)",
+        "a = [n for n in (x, y, out) if n.any()]\n"
+        "        return self.make_launcher(dev_id, torch.ops._C.my_op, *a)",
+        "a = [x, y]\n        for n in range(dev_id):\n            a.append(out)\n"
+        "        return self.make_launcher(dev_id, torch.ops._C.my_op, *a)",
+        "a = [x, y]\n        if dev_id:\n            a.append(out)\n"
+        "        return self.make_launcher(dev_id, torch.ops._C.my_op, *a)",
+        "a = [x, y]\n        fill(a)\n"
+        "        return self.make_launcher(dev_id, torch.ops._C.my_op, *a)",
+        "a = list(given(x))\n        return self.make_launcher(dev_id, torch.ops._C.my_op, *a)",
+        "a = (x, y)\n        while dev_id:\n            a += (out,)\n"
+        "        return self.make_launcher(dev_id, torch.ops._C.my_op, *a)",
+        "a = (x, y) + self.extra\n"
+        "        return self.make_launcher(dev_id, torch.ops._C.my_op, *a)",
+        "a = (x, y)\n        try:\n            a = (x, y, out)\n        except TypeError:\n"
+        "            pass\n        return self.make_launcher(dev_id, torch.ops._C.my_op, *a)",
         "a = (x, y)\n        if dev_id:\n            a = (x, y, out)\n"
         "        return self.make_launcher(dev_id, torch.ops._C.my_op, *a)",
         "return self.make_launcher(dev_id, lambda *a: torch.ops._C.my_op(*a, out), x, y)",
@@ -144,7 +179,6 @@ def test_spellings_of_a_call_that_lacks_one(tree: Tree, launch: str) -> None:
         "f = torch.ops._C.my_op if dev_id else None\n"
         "        return self.make_launcher(dev_id, f, x)",
         "return self.make_launcher(dev_id, functools.partial(torch.ops._C.my_op, x, y), out)",
-        "return self.make_launcher(dev_id, torch.ops._C.my_op, *(n for n in (x, y)))",
     ],
 )
 def test_what_cannot_be_told_is_no_finding(tree: Tree, launch: str) -> None:

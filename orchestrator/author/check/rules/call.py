@@ -7,13 +7,16 @@ without. An operator with several schemas is called rightly where one of them ta
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from orchestrator.author.check.benchmark import Benchmark
 from orchestrator.author.check.calls import OperatorCall
 from orchestrator.author.check.finding import Hit
+from orchestrator.author.check.flow.trace import traces
+from orchestrator.author.check.flow.values import Const, Value
 from orchestrator.author.check.registry import rule
-from orchestrator.author.check.signature import Kind, Mismatch, mismatches, signature
+from orchestrator.author.check.runner import Runner
+from orchestrator.author.check.signature import Given, Kind, Passed, mismatches, signature
 from orchestrator.author.facts import Operator
 
 _WHY = "Operators change: a call that does not fit the current schema ends the case in an error."
@@ -28,21 +31,79 @@ def _is_called(call: OperatorCall, operator: Operator) -> bool:
     return operator.namespace == called or called.endswith(f".{operator.namespace}")
 
 
+def _given(benchmark: Benchmark, call: OperatorCall) -> Given:
+    """What a call passes; where the text does not tell, what interpreting the runner does."""
+    names = {node: _variable(node) for node in (*call.arguments, *call.keywords.values())}
+    by_position = [Passed(n, names[n], benchmark.values(n)) for n in call.arguments]
+    by_name = {k: Passed(n, names[n], benchmark.values(n)) for k, n in call.keywords.items()}
+    if not call.open and not call.open_keywords:
+        return Given(call.node, by_position, by_name, complete=True)
+    return _traced(benchmark, call) or Given(call.node, by_position, by_name, complete=False)
+
+
+def _traced(benchmark: Benchmark, call: OperatorCall) -> Given | None:
+    """What all ways to a call pass alike; None where it cannot be told."""
+    assert benchmark.runner is not None
+    if _may_grow_elsewhere(benchmark.runner, call.node):
+        return None
+    both = traces(benchmark.runner)
+    events = [*both.setup.events, *both.verification.events]
+    if call.launched:
+        # What a launcher was given is in its own event: told in full there, or not at all.
+        made = [event for event in events if event.node is call.node]
+        events = [e for e in events if e.phase == "launch" and e.name == call.target]
+    else:
+        made = [event for event in events if event.name.endswith((".make_launcher", ".partial"))]
+        events = [event for event in events if event.node is call.node]
+    counts = {(len(event.args), *sorted(event.kwargs)) for event in events}
+    if len(counts) != 1 or any(event.open for event in (*events, *made)):
+        return None
+    first = events[0]
+    by_position = [_passed(call.node, value) for value in first.args]
+    by_name = {name: _passed(call.node, value) for name, value in first.kwargs.items()}
+    return Given(call.node, by_position, by_name, complete=True)
+
+
+def _may_grow_elsewhere(runner: Runner, call: ast.Call) -> bool:
+    """Whether a list that ``call`` spreads is handed to another function, which may add to it."""
+    names = {
+        one.value.id
+        for one in call.args
+        if isinstance(one, ast.Starred) and isinstance(one.value, ast.Name)
+        if isinstance(runner.value_of(one.value), ast.List)
+    }
+    return any(
+        isinstance(argument, ast.Name) and argument.id in names
+        for other in (runner.calls() if names else ())
+        for argument in other.args
+    )
+
+
+def _passed(node: ast.AST, value: Value) -> Passed:
+    return Passed(node, None, [value.value] if isinstance(value, Const) else [])
+
+
+def _variable(node: ast.expr) -> str | None:
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else None
+
+
 def _hits(benchmark: Benchmark, kind: Kind) -> Iterator[Hit]:
     runner = benchmark.runner
     if runner is None or benchmark.calls is None:
         return
     for call in benchmark.calls.operators:
         fitting = [one for one in benchmark.tree.known(call.name) if _is_called(call, one)]
-        wrong: list[Sequence[Mismatch]] = [
-            mismatches(call, operator, benchmark.values) for operator in fitting
-        ]
-        if not wrong or not all(wrong):
+        if not fitting:
             continue
-        for mismatch in min(wrong, key=len):
-            if mismatch.kind == kind:
-                node = _within(mismatch.node, call.node)
-                yield Hit(runner.source.at(node), f"{call.name}: {mismatch.message}", mismatch.fix)
+        given = _given(benchmark, call)
+        wrong = [mismatches(given, operator) for operator in fitting]
+        if all(wrong):
+            for mismatch in min(wrong, key=len):
+                if mismatch.kind == kind:
+                    at = runner.source.at(_within(mismatch.node, call.node))
+                    yield Hit(at, f"{call.name}: {mismatch.message}", mismatch.fix)
 
 
 def _within(node: ast.AST, call: ast.Call) -> ast.AST:
