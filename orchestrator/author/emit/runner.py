@@ -147,10 +147,11 @@ class Runner:
             body.append("np.random.seed(seed)")
         needs = "device" in code.reads(statements)
         context = devices.makes_tensors([*statements, *self._helpers_of(statements)])
-        if needs or context:
+        if needs:
             body.append(f"device = {self._dialect.device}")
         lines = [line for text in statements for line in text.split("\n")]
-        body += ["with torch.device(device):", *_indented(lines)] if context and lines else lines
+        where = "device" if needs else self._dialect.device
+        body += [f"with {where}:", *_indented(lines)] if context and lines else lines
         if returned:
             body.append(f"return {returned}")
         return ["def _prepare(self, dev_id, seed):", *_indented(body)]

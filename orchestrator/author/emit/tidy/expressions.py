@@ -87,8 +87,13 @@ class Expressions:
         """The document of an expression that stands where a tuple needs its brackets."""
         return self._doc(node, _NAMED, False)
 
-    def bracketed(self, node: ast.expr) -> Doc:
-        """The same in brackets that vanish where the expression fits on the line."""
+    def bracketed(self, node: ast.expr, *, whole: bool = False) -> Doc:
+        """The same in brackets that vanish where the expression fits on the line.
+
+        ``whole``: a tuple keeps its brackets.
+        """
+        if whole and isinstance(node, (ast.Tuple, ast.Yield, ast.YieldFrom)):
+            return self.operand(node)
         comma: Doc = Broken(",") if isinstance(node, ast.Tuple) and len(node.elts) > 1 else ""
         return Group(
             (

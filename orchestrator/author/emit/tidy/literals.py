@@ -29,8 +29,8 @@ class Source:
 
 
 def number(text: str) -> str:
-    """A number in lower case but for the digits of a hexadecimal one."""
-    low = text.lower()
+    """A number in lower case but for the digits of a hexadecimal one, no plus in its exponent."""
+    low = text.lower().replace("e+", "e")
     if low.startswith("0x"):
         return f"0x{text[2:].upper()}"
     if low.startswith(("0o", "0b")):

@@ -77,8 +77,8 @@ class _Writer:
             count = min(self._blanks_before(first), count)
             imports = (ast.Import, ast.ImportFrom)
             behind_imports = isinstance(former, imports) and not isinstance(node, imports)
-            if top and (behind_imports or (_is_text(former) and former is self._first)):
-                count = 1
+            if behind_imports or (_is_text(former) and former is self._first):
+                count = max(count, 1)
         if count:
             self._blank(count)
 
@@ -196,10 +196,18 @@ class _Writer:
         )
 
     def _delete(self, node: ast.Delete, indent: int) -> None:
-        self._put(node, render(parts("del ", self._made.items(node.targets)), 10**6, 0), indent)
+        self._put(node, [f"del {flat(self._made.items(node.targets))}"], indent)
 
     def _assert(self, node: ast.Assert, indent: int) -> None:
-        tail = f", {flat(self._made.operand(node.msg))}" if node.msg is not None else ""
+        head = parts("assert ", self._made.operand(node.test))
+        tail = "" if node.msg is None else f", {flat(self._made.operand(node.msg))}"
+        if node.msg is not None and indent + len(flat(head)) + len(", (") <= self._width:
+            doc = parts(flat(head), ", ", self._made.bracketed(node.msg, whole=True))
+            self._put(node, render(doc, self._width, indent), indent)
+            return
+        if isinstance(node.test, ast.Tuple):
+            self._put(node, render(parts(head, tail), self._width, indent), indent)
+            return
         self._put(node, self._set("assert ", node.test, indent, tail), indent)
 
     def _raise(self, node: ast.Raise, indent: int) -> None:
@@ -278,7 +286,8 @@ class _Writer:
             self.lines[-1] += f"  {self._beside.pop(beside[0])}"
         self._inner(body, indent)
 
-    def _for(self, node: ast.For, indent: int, word: str = "for ") -> None:
+    def _for(self, node: ast.For | ast.AsyncFor, indent: int) -> None:
+        word = "async for " if isinstance(node, ast.AsyncFor) else "for "
         head = parts(word, flat(self._made.doc(node.target)), " in ")
         self._head(node, self._set(head, node.iter, indent, ":"), node.body, indent)
         self._inner(node.body, indent)
@@ -289,7 +298,10 @@ class _Writer:
         self._inner(node.body, indent)
         self._otherwise("else:", node.body, node.orelse, indent)
 
-    def _with(self, node: ast.With, indent: int) -> None:
+    _asyncfor = _for
+
+    def _with(self, node: ast.With | ast.AsyncWith, indent: int) -> None:
+        word = "async with " if isinstance(node, ast.AsyncWith) else "with "
         items: list[Doc] = []
         for item in node.items:
             one = self._made.doc(item.context_expr)
@@ -303,9 +315,11 @@ class _Writer:
                 Broken(")"),
             )
         )
-        doc = parts("with ", items[0] if len(items) == 1 else several, ":")
+        doc = parts(word, items[0] if len(items) == 1 else several, ":")
         self._head(node, render(doc, self._width, indent), node.body, indent)
         self._inner(node.body, indent)
+
+    _asyncwith = _with
 
     def _try(self, node: ast.Try, indent: int) -> None:
         self._head(node, ["try:"], node.body, indent)
@@ -319,7 +333,8 @@ class _Writer:
         self._otherwise("else:", before, node.orelse, indent)
         self._otherwise("finally:", node.orelse or before, node.finalbody, indent)
 
-    def _functiondef(self, node: ast.FunctionDef, indent: int, word: str = "def ") -> None:
+    def _functiondef(self, node: ast.FunctionDef | ast.AsyncFunctionDef, indent: int) -> None:
+        word = "async def " if isinstance(node, ast.AsyncFunctionDef) else "def "
         self._decorators(node.decorator_list, indent)
         given = self._made.parameters(node.args)
         # What takes all the rest takes no comma behind it.
@@ -332,6 +347,8 @@ class _Writer:
         doc = parts(f"{word}{node.name}", taken, returned, ":")
         self._head(node, render(doc, self._width, indent), node.body, indent)
         self._inner(node.body, indent)
+
+    _asyncfunctiondef = _functiondef
 
     def _classdef(self, node: ast.ClassDef, indent: int) -> None:
         self._decorators(node.decorator_list, indent)
