@@ -150,6 +150,7 @@ class Machine:
         made = Storage("computed", node, first.place if first else None, content=tokens(inputs))
         running = self.running[-1] if self.running else None
         made.by = running.name if running is not None else None
+        made.came_by = self.stack[0] if self.stack else node
         if copy and first is not None:
             whole = Token(first, first.version)
             made.copy_of = first.copy_of if first.kind == "computed" else whole

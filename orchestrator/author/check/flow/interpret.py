@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from orchestrator.author.check.flow import constants
-from orchestrator.author.check.flow.calls import Calls
-from orchestrator.author.check.flow.expressions import iterated, spread
+from orchestrator.author.check.flow.assignments import Assignments
+from orchestrator.author.check.flow.expressions import iterated
 from orchestrator.author.check.flow.frames import DEEPEST, SELF, Machine, merge
 from orchestrator.author.check.flow.values import (
     NONE,
@@ -18,25 +18,26 @@ from orchestrator.author.check.flow.values import (
     Name,
     Opaque,
     Sequence,
-    Shape,
-    Storage,
-    Symbol,
     Tensor,
     Value,
     either,
-    options,
     tokens,
 )
 
 _RECURSIONS = 2
 
 
-class Interpreter(Calls):
+class Interpreter(Assignments):
     """Runs methods of a runner; all it leaves is in its machine."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
         self._returns: list[list[Value]] = []
+        yields = (ast.Yield, ast.YieldFrom)
+        # Run when their items are asked for: out of sight.
+        self._generators = {
+            self.source.scope(node) for kind in yields for node in self.source.walk(kind)
+        }
 
     def method(self, name: str, args: list[Value], phase: str) -> Value | None:
         """Run the runner's method ``name``; None when it has none."""
@@ -60,7 +61,11 @@ class Interpreter(Calls):
         machine = self.machine
         given = [*args, *(kwargs or {}).values()]
         depth = [f.node for f in machine.running if f is not None].count(function.node)
-        if depth >= _RECURSIONS or len(machine.running) >= DEEPEST or _generates(function.node):
+        if (
+            depth >= _RECURSIONS
+            or len(machine.running) >= DEEPEST
+            or function.node in self._generators
+        ):
             return Opaque(tokens(given))
         frame = Frame(self._bound(function, args, kwargs or {}, more), function.frame, function)
         entering = bool(machine.running)
@@ -155,69 +160,6 @@ class Interpreter(Calls):
         else:
             self.assign(node.target, self.binary(node.op, before, value, node), frame)
         return True
-
-    def assign(self, target: ast.expr, value: Value, frame: Frame) -> None:
-        """Bind what stands on the left of ``=`` to ``value``."""
-        if isinstance(target, ast.Name):
-            _named(value, target.id)
-            frame.names[target.id] = value
-        elif isinstance(target, ast.Attribute):
-            if self.evaluate(target.value, frame) == SELF:
-                _named(value, target.attr)
-                self.machine.attributes[target.attr] = value
-        elif isinstance(target, ast.Tuple | ast.List):
-            self._unpack(target.elts, value, frame)
-        elif isinstance(target, ast.Subscript):
-            self._store(target, value, frame)
-        elif isinstance(target, ast.Starred):
-            self.assign(target.value, value, frame)
-
-    def _unpack(self, targets: list[ast.expr], value: Value, frame: Frame) -> None:
-        starred = [i for i, target in enumerate(targets) if isinstance(target, ast.Starred)]
-        items, more = spread(value)
-        if isinstance(value, Tensor):
-            for target in targets:
-                self.assign(target, self._piece(value), frame)
-        elif isinstance(value, Shape):
-            of = frozenset({value.storage})
-            for i, target in enumerate(targets):
-                place = ("const", "int", i)
-                self.assign(target, Symbol(("dim", id(value.storage), place), of), frame)
-        elif not more and not starred and len(items) == len(targets):
-            for target, item in zip(targets, items, strict=True):
-                self.assign(target, item, frame)
-        elif not more and len(starred) == 1 and len(items) >= len(targets) - 1:
-            first, after = starred[0], len(targets) - starred[0] - 1
-            middle = Sequence(items[first : len(items) - after])
-            parts = [*items[:first], middle, *items[len(items) - after :]]
-            for target, item in zip(targets, parts, strict=True):
-                self.assign(target, item, frame)
-        else:
-            for target in targets:
-                self.assign(target, Opaque(tokens(value)), frame)
-
-    def _piece(self, value: Tensor) -> Tensor:
-        """One of several tensors that a call returned, or of the slices of one."""
-        storage = value.storage
-        if storage.kind == "result":
-            return Tensor(Storage("result", storage.node, storage.place))
-        if storage.kind == "computed" and not storage.version:
-            return self.machine.computed(storage.node, value)
-        return Tensor(storage, "[i]")
-
-    def _store(self, target: ast.Subscript, value: Value, frame: Frame) -> None:
-        owner = self.evaluate(target.value, frame)
-        index = self.evaluate(target.slice, frame)
-        for one in options(owner):
-            if isinstance(one, Tensor):
-                whole = isinstance(target.slice, ast.Slice) and not (
-                    target.slice.lower or target.slice.upper or target.slice.step
-                )
-                self.machine.written(one.storage, value, whole=whole and one.part is None)
-            elif isinstance(one, Mapping):
-                one.items[index] = value
-            elif isinstance(one, Sequence):
-                one.more = True
 
     def _do_return(self, node: ast.Return, frame: Frame) -> bool:
         value = self.evaluate(node.value, frame) if node.value else NONE
@@ -352,18 +294,6 @@ class Interpreter(Calls):
 
     def _do_delete(self, node: ast.Delete, frame: Frame) -> bool:
         return True
-
-
-def _generates(node: ast.AST) -> bool:
-    return not isinstance(node, ast.Lambda) and any(
-        isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(node)
-    )
-
-
-def _named(value: Value, name: str) -> None:
-    """Remember under which name a tensor was first kept."""
-    if isinstance(value, Tensor) and value.storage.name is None:
-        value.storage.name = name
 
 
 def _as_load(target: ast.expr) -> ast.expr:

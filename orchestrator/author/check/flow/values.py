@@ -172,8 +172,10 @@ class Storage:
     copy_of: Token | None = None
     version: int = 0
     name: str | None = None
-    # The function of the runner that computed it.
+    # Computed ones: the function of the runner that did it, and the call in the phase's own method
+    # by which it came about.
     by: str | None = None
+    came_by: ast.AST | None = None
     # It surely has at most one element, or none.
     tiny: bool = False
 

@@ -12,6 +12,7 @@ from orchestrator.author.check.flow.frames import SELF_DTYPE, Event, Seen
 from orchestrator.author.check.flow.trace import traces
 from orchestrator.author.check.flow.values import Name, Token, tensors
 from orchestrator.author.check.registry import rule
+from orchestrator.author.check.source import dotted
 
 _REFERENCE = re.compile(r"ref|gold|expect|naive|native|truth|baseline|torch_", re.IGNORECASE)
 _ARITHMETIC = frozenset({"compare:-", "compare:Eq", "compare:NotEq"})
@@ -109,6 +110,7 @@ def _taken_from(out: Seen, ref: Seen, arithmetic: bool) -> str | None:
 )
 def reference_after_call(benchmark: Benchmark) -> Iterator[Hit]:
     """The reference of an operator that works in place is computed from what it has overwritten."""
+    told: set[ast.AST] = set()
     for event, out, ref in _comparisons(benchmark):
         if event.name in _ARITHMETIC or out.tensor.storage is ref.tensor.storage:
             continue
@@ -117,13 +119,11 @@ def reference_after_call(benchmark: Benchmark) -> Iterator[Hit]:
             continue
         if present in ref.content and ref.copy_of != present and len(ref.content) > 1:
             assert benchmark.runner is not None
-            made = ref.tensor.storage.node
-            at = benchmark.runner.source.at(event.node)
-            line = getattr(made, "lineno", 0)
-            yield Hit(
-                at,
-                f"the reference (line {line}) is computed from {_name(out)} after the call",
-            )
+            place = ref.tensor.storage.came_by or event.node
+            if place not in told:
+                told.add(place)
+                message = f"the reference is computed from {_name(out)} after the call changed it"
+                yield Hit(benchmark.runner.source.at(place), message)
 
 
 # Steps.
@@ -213,7 +213,9 @@ def value_cache_layout(benchmark: Benchmark) -> Iterator[Hit]:
     if runner is None or not benchmark.name.startswith("paged_attention"):
         return
     for node in runner.source.walk(ast.Subscript):
-        if not isinstance(node.ctx, ast.Load) or "value_cache" not in ast.unparse(node.value):
+        if not isinstance(node.ctx, ast.Load) or not (dotted(node.value) or "").endswith(
+            "value_cache"
+        ):
             continue
         axes = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
         offsets = [

@@ -169,6 +169,7 @@ def foreign_import(benchmark: Benchmark) -> Iterator[Hit]:
     known = (
         sys.stdlib_module_names
         | FRAMEWORKS
+        | _DEBUGGERS
         | {"torch", _WRAPPER, "harness", *_operators(benchmark)}
     )
     for statement, module in _imports(runner):

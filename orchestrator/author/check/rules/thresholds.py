@@ -160,9 +160,12 @@ def exact_by_cosine(benchmark: Benchmark) -> Iterator[Hit]:
         if seen is not None and event.name not in _COSINES and not event.name.startswith("compare:")
     }
     exact = _moves_bits(benchmark, trace)
+    told: set[ast.AST] = set()
     for event in events:
         out = event.compared[0]
-        if event.name not in _COSINES or (out is not None and out.tensor.storage in held):
+        if event.name not in _COSINES or event.node in told:
+            continue
+        if out is not None and out.tensor.storage in held:
             continue
         if exact and not _otherwise_held(events):
             message = f"{benchmark.name} only moves bits, but is compared by cosine"
@@ -170,6 +173,7 @@ def exact_by_cosine(benchmark: Benchmark) -> Iterator[Hit]:
             message = f"an output of {_dtype(out.tensor.storage)} is compared by cosine"
         else:
             continue
+        told.add(event.node)
         yield Hit(runner.source.at(event.node), message)
 
 
