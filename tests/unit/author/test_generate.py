@@ -128,6 +128,23 @@ def test_an_operator_of_two_frameworks_becomes_two_benchmarks(work: Work) -> Non
     assert not (work.benchmark / "config" / "topk_softmax.json").exists()
 
 
+def test_an_output_that_the_unit_test_does_not_look_at_is_told(generated: Generated) -> None:
+    told = generated.ran["vllm_topk_softmax"].events()
+    open_points = [str(event) for event in told if event["event"] != "summary"]
+    assert any("token_expert_indices" in text and "compare" in text for text in open_points)
+
+
+def test_with_both_unit_tests_both_are_written_at_once(work: Work) -> None:
+    vllm, sgl = BY_NAME["vllm_rotary_embedding"], BY_NAME["sgl_rotary_embedding"]
+    tests = ["--unit-test", str(vllm.test), "--unit-test", str(sgl.test)]
+    words = ["gen", "op", vllm.operator, "--source", str(vllm.source), *tests]
+    ran = work.mxfleet(*words)
+    assert ran.code in (0, 1), ran.out + ran.err
+    assert "torch.ops._C.rotary_embedding" in work.runner(vllm)
+    assert "torch.ops.sgl_kernel.rotary_embedding" in work.runner(sgl)
+    assert "RotaryEmbedding" in work.runner(sgl) and "RotaryEmbedding" not in work.runner(vllm)
+
+
 def test_what_is_set_is_what_is_configured(work: Work) -> None:
     flags = ["--set", "num_tokens=[16,32]", "--set", "dtype=float16", "--samples", "50"]
     ran = work.generate(BY_NAME["silu_and_mul"], *flags, "--device-name", "MetaX C600")
