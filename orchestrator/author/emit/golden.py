@@ -10,7 +10,7 @@ import ast
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.author.emit import code, devices
+from orchestrator.author.emit import code, devices, steps
 from orchestrator.author.facts import Output
 from orchestrator.author.trial.scopes import value_reads
 
@@ -53,7 +53,7 @@ def assemble(
     ``late``: statements before the call that only the reference needs; ``made``: names of data;
     ``parameters``: of the test. ``label``: what its function is called.
     """
-    own = [devices.in_helper(text, device_names) for text in helpers]
+    own = steps.several([devices.in_helper(text, device_names) for text in helpers])
     defined = code.binds(helpers)
     body, compared = _with_expected(
         [*_needed_late(late, statements, after, compared), *statements], compared, defined
@@ -84,7 +84,7 @@ def assemble(
             devices.makes_tensors([*named, *call]),
             tuple(compared),
         )
-    lines = [devices.in_helper(text, device_names) for text in body]
+    lines = steps.several([devices.in_helper(text, device_names) for text in body])
     returned = ", ".join(expected)
     source = "\n".join(
         [

@@ -136,16 +136,17 @@ class Expressions:
     def ends_in_brackets(self, node: ast.expr) -> bool:
         """Whether of one operator the first or the last operand has brackets with something in."""
         if isinstance(node, ast.BinOp):
-            precedence = _BINARY[type(node.op)][1]
-            nested = isinstance(node.left, ast.BinOp)
-            if nested and _BINARY[type(node.left.op)][1] == precedence:  # type: ignore[attr-defined]
-                return False
-            return self.breaks_by_itself(node.right) and not nested
+            left = _BINARY[type(node.left.op)][1] if isinstance(node.left, ast.BinOp) else None
+            level = _BINARY[type(node.op)][1]
+            nested = isinstance(node.right, ast.BinOp)
+            enclosed = nested and _BINARY[type(node.right.op)][1] <= level  # type: ignore[attr-defined]
+            return left != level and (enclosed or self.breaks_by_itself(node.right))
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             return self.breaks_by_itself(node.comparators[0])
         if isinstance(node, ast.BoolOp) and len(node.values) == 2:
             last = node.values[1]
-            return self.breaks_by_itself(last) and not isinstance(last, ast.Subscript)
+            breaks = self.breaks_by_itself(last) and not isinstance(last, ast.Subscript)
+            return breaks or isinstance(last, ast.BoolOp)
         return isinstance(node, ast.UnaryOp) and self.breaks_by_itself(node.operand)
 
     def _grouped(self, node: ast.expr, least: int = _NAMED) -> Doc:
@@ -343,14 +344,19 @@ class Expressions:
         while isinstance(first, ast.BinOp) and _BINARY[type(first.op)][1] == level:
             rest.insert(0, (operator_of(first.op), first.right))
             first = first.left
-        found = [self._doc(first, level, inside)]
+        # x >> 4 & 15 is right and nobody knows it: within bits every operation has brackets.
+        bits = level < _SUM
+        found = [self._doc(first, _FACTOR if bits else level, inside)]
         for word, operand in rest:
-            found += [self._break(inside), f"{word} ", self._doc(operand, level + 1, inside)]
+            least = _FACTOR if bits else level + 1
+            found += [self._break(inside), f"{word} ", self._doc(operand, least, inside)]
         return level, Group(tuple(found))
 
     def _boolop(self, node: ast.BoolOp, inside: bool) -> tuple[int, Doc]:
         level, word = (_AND, "and ") if isinstance(node.op, ast.And) else (_OR, "or ")
-        values = [self._doc(value, level + 1, inside) for value in node.values]
+        # Both in one expression have brackets, as the linter wants it.
+        least = [_ATOM if isinstance(value, ast.BoolOp) else level + 1 for value in node.values]
+        values = [self._doc(v, at, inside) for v, at in zip(node.values, least, strict=True)]
         # Within another one it breaks where that breaks.
         return level, joined(values, (self._break(inside), word))
 
