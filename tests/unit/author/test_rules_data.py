@@ -74,7 +74,8 @@ SEEDS = [
         "merge_attn_states",
         (
             "            self.output = torch.empty_like(self.inputs[0])\n",
-            "        self.output = torch.empty_like(self.inputs[0])\n        with self.stream(tc_s):\n",
+            "        self.output = torch.empty_like(self.inputs[0])\n"
+            "        with self.stream(tc_s):\n",
         ),
     ),
     seed(

@@ -18,7 +18,10 @@ _IN_PLACE = (
 )
 _REFS = "        ref, ref_residual = ref_fused_add_rms(x_in, residual_in, weight, self.eps)\n"
 _FIRST = "        ref, ref_residual = _ref_fused_add_rms_norm(x, residual, weight, self.epsilon)\n"
-_THEN = "        torch.ops._C.fused_add_rms_norm(x, residual, weight, self.epsilon)\n        self.synchronize(dev_id)\n"
+_THEN = (
+    "        torch.ops._C.fused_add_rms_norm(x, residual, weight, self.epsilon)\n"
+    "        self.synchronize(dev_id)\n"
+)
 _STEPS = """    weight = unpack_rows(packed).float()
     full_scales = scales.float().repeat_interleave(group, dim=0)
     full_zeros = unpack_rows(zeros).float().repeat_interleave(group, dim=0)
@@ -58,7 +61,10 @@ SEEDS = [
     seed(
         ITSELF,
         "rms_norm",
-        ('self.verify.close(out, ref, name="result")', 'self.verify.close(out, out, name="result")'),
+        (
+            'self.verify.close(out, ref, name="result")',
+            'self.verify.close(out, out, name="result")',
+        ),
     ),
     seed(
         ITSELF,
@@ -134,7 +140,8 @@ SEEDS = [
         ("        expected = _ref_fused_rope_fwd(qkv.clone(), cos, sin, indexes)\n", ""),
         (
             "        self.synchronize(dev_id)\n",
-            "        self.synchronize(dev_id)\n        expected = _ref_fused_rope_fwd(qkv, cos, sin, indexes)\n",
+            "        self.synchronize(dev_id)\n"
+            "        expected = _ref_fused_rope_fwd(qkv, cos, sin, indexes)\n",
         ),
         line="expected = _ref_fused_rope_fwd(qkv, cos",
     ),
@@ -222,8 +229,8 @@ LOOK_ALIKES = [
         (_FIRST, "        before = x.clone(), residual.clone()\n"),
         (
             _THEN,
-            _THEN
-            + "        ref, ref_residual = _ref_fused_add_rms_norm(*before, weight, self.epsilon)\n",
+            _THEN + "        made = _ref_fused_add_rms_norm(*before, weight, self.epsilon)\n"
+            "        ref, ref_residual = made\n",
         ),
     ),
     # Steps of their own lines, or of named functions.

@@ -81,7 +81,8 @@ SEEDS = [
         ("    SEED = 42\n", "    SEED = 42\n    WAIT = -1\n"),
         (
             "        for key, value in summaries.items():\n",
-            "        state.set_blocking_kernel_timeout(self.WAIT)\n        for key, value in summaries.items():\n",
+            "        state.set_blocking_kernel_timeout(self.WAIT)\n"
+            "        for key, value in summaries.items():\n",
         ),
         line="state.set_blocking_kernel_timeout",
     ),
@@ -129,7 +130,9 @@ SEEDS = [
         UNGUARDED,
         "sgl_topk_softmax",
         (
-            "try:\n    import mcoplib.sgl_kernel  # noqa: F401 - registers torch.ops.sgl_kernel\nexcept ImportError:\n    pass\n",
+            "try:\n"
+            "    import mcoplib.sgl_kernel  # noqa: F401 - registers torch.ops.sgl_kernel\n"
+            "except ImportError:\n    pass\n",
             "import sgl_kernel\n",
         ),
     ),
@@ -142,7 +145,8 @@ LOOK_ALIKES = [
         "my_op",
         (
             "    total = x.float() + y.float()\n",
-            '    """print(x), then breakpoint()"""\n    total = x.float() + y.float()  # print(total)\n',
+            '    """print(x), then breakpoint()"""\n'
+            "    total = x.float() + y.float()  # print(total)\n",
         ),
     ),
     seed(
@@ -174,7 +178,8 @@ LOOK_ALIKES = [
         "my_op",
         (
             _TRY,
-            "import importlib.util\n\nif importlib.util.find_spec('mcoplib'):\n    import mcoplib._C\n",
+            "import importlib.util\n\nif importlib.util.find_spec('mcoplib'):\n"
+            "    import mcoplib._C\n",
         ),
     ),
 ]

@@ -75,7 +75,8 @@ SEEDS = [
         LOOSE,
         "torch_silu_and_mul",
         (
-            '    threshold_reason = "silu, then times up: two roundings below float32, one in the reference"\n',
+            '    threshold_reason = "silu, then times up: two roundings below float32, one in '
+            'the reference"\n',
             "",
         ),
         line="return self.check_diff(out",
@@ -108,7 +109,8 @@ SEEDS = [
         "reshape_and_cache",
         ('        self.verify.exact(key_cache, expected[0], name="key_cache")\n', ""),
         (
-            '        self.verify.exact(value_cache, expected[1], name="value_cache")\n        return self.verify.verdict()\n',
+            '        self.verify.exact(value_cache, expected[1], name="value_cache")\n'
+            "        return self.verify.verdict()\n",
             "        return self.check_diff(value_cache, expected[1])\n",
         ),
         line="return self.check_diff(value_cache",
@@ -117,7 +119,10 @@ SEEDS = [
         EXACT,
         "gptq_shuffle",
         (
-            '            self.verify.exact(\n                q_weight, _ref_gptq_shuffle(original, q_perm), name=f"{name} q_weight"\n            )\n',
+            "            self.verify.exact(\n"
+            "                q_weight, _ref_gptq_shuffle(original, q_perm), "
+            'name=f"{name} q_weight"\n'
+            "            )\n",
             "            self.verify.cosine(q_weight, _ref_gptq_shuffle(original, q_perm))\n",
         ),
     ),
@@ -173,7 +178,8 @@ LOOK_ALIKES = [
         "cp_gather_cache",
         (
             '        self.verify.exact(dst, expected, name="dst")\n',
-            '        self.verify.exact(dst, expected, name="dst")\n        self.verify.cosine(dst, expected)\n',
+            '        self.verify.exact(dst, expected, name="dst")\n'
+            "        self.verify.cosine(dst, expected)\n",
         ),
     ),
     # A cache of another dtype is computed.
@@ -183,7 +189,8 @@ LOOK_ALIKES = [
         (
             '        self.verify.exact(key_cache, expected[0], name="key_cache")\n'
             '        self.verify.exact(value_cache, expected[1], name="value_cache")\n',
-            "        self.verify.cosine(key_cache, expected[0])\n        self.verify.cosine(value_cache, expected[1])\n",
+            "        self.verify.cosine(key_cache, expected[0])\n"
+            "        self.verify.cosine(value_cache, expected[1])\n",
         ),
         (
             'key, value, key_cache, value_cache, slot_mapping, "auto", scale, scale\n',

@@ -132,7 +132,8 @@ SEEDS = [
         "my_op",
         (
             _DATA,
-            "        x = torch.randn(8, 8, device='cuda')\n        y, out = x + 1, torch.empty_like(x)\n",
+            "        x = torch.randn(8, 8, device='cuda')\n"
+            "        y, out = x + 1, torch.empty_like(x)\n",
         ),
     ),
     seed(
@@ -158,7 +159,8 @@ SEEDS = [
         "my_op",
         (
             _DATA,
-            "        x = torch.empty(8, 8, device='cuda').normal_()\n        y, out = x + 1, torch.empty_like(x)\n",
+            "        x = torch.empty(8, 8, device='cuda').normal_()\n"
+            "        y, out = x + 1, torch.empty_like(x)\n",
         ),
     ),
     _body(
@@ -275,7 +277,8 @@ LOOK_ALIKES = [
         "my_op",
         (
             _DATA,
-            "        torch.manual_seed(7)\n        x = torch.randn(8, 8)\n        y, out = x + 1, x + 2\n",
+            "        torch.manual_seed(7)\n        x = torch.randn(8, 8)\n"
+            "        y, out = x + 1, x + 2\n",
         ),
     ),
     seed(
@@ -285,8 +288,8 @@ LOOK_ALIKES = [
     ),
     _body(
         SWALLOWED,
-        _TRY
-        + "        except RuntimeError as error:\n            raise ValueError('shape') from error\n",
+        _TRY + "        except RuntimeError as error:\n"
+        "            raise ValueError('shape') from error\n",
         "except",
     ),
     _body(
@@ -301,8 +304,10 @@ LOOK_ALIKES = [
     ),
     _body(
         SWALLOWED,
-        "        try:\n            import torch.testing\n        except ImportError:\n            pass\n"
-        "        torch.ops._C.my_op(x, y, out)\n        return self.check_diff(out, _ref_my_op(x, y))\n",
+        "        try:\n            import torch.testing\n        except ImportError:\n"
+        "            pass\n"
+        "        torch.ops._C.my_op(x, y, out)\n"
+        "        return self.check_diff(out, _ref_my_op(x, y))\n",
         "except",
     ),
     _end(NONE, "torch.testing.assert_close(out, out_ref)", "return True, 0.0"),

@@ -361,7 +361,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "w4_gemm": {"m": 4096, "n": 4096, "k": 4096, "group_size": 128, "dtype": "float16"},
     "copy_blocks": {"num_layers": 4, "num_blocks": 1024, "width": 2048, "dtype": "float16"},
     "paged_attention_v1": {
-        "num_seqs": 4, "num_heads": 8, "head_size": 128, "block_size": 16, "seed": 0,
+        "num_seqs": 4,
+        "num_heads": 8,
+        "head_size": 128,
+        "block_size": 16,
+        "seed": 0,
         "dtype": "bfloat16",
     },
     "gate": {"num_tokens": 1024, "num_experts": 64, "topk": 4, "dtype": "bfloat16"},
