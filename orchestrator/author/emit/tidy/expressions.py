@@ -159,7 +159,7 @@ class Expressions:
             return doc
         if not inside:
             doc = self._made(node, True)[1]
-        return enclosed("(", doc, ")")
+        return enclosed("(", Group((doc,)), ")")
 
     def _made(self, node: ast.expr, inside: bool) -> tuple[int, Doc]:
         maker = getattr(self, f"_{type(node).__name__.lower()}", None)
