@@ -12,7 +12,7 @@ from orchestrator.author.check.flow.frames import SELF_DTYPE, Event, Seen
 from orchestrator.author.check.flow.trace import traces
 from orchestrator.author.check.flow.values import Name, Token, tensors
 from orchestrator.author.check.registry import rule
-from orchestrator.author.check.source import dotted
+from orchestrator.author.check.source import Source, dotted
 
 _REFERENCE = re.compile(r"ref|gold|expect|naive|native|truth|baseline|torch_", re.IGNORECASE)
 _ARITHMETIC = frozenset({"compare:-", "compare:Eq", "compare:NotEq"})
@@ -146,27 +146,21 @@ def one_line_reference(benchmark: Benchmark) -> Iterator[Hit]:
     runner = benchmark.runner
     if runner is None:
         return
-    for kind in (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr):
-        for statement in runner.source.walk(kind):
-            value = getattr(statement, "value", None)
-            product = _product(value) if isinstance(value, ast.expr) else None
-            if product is not None and _dequantises(product):
-                message = "unpacks, dequantises and multiplies in one expression"
-                yield Hit(runner.source.at(product), message)
+    for product in _products(runner.source):
+        if _dequantises(product):
+            message = "unpacks, dequantises and multiplies in one expression"
+            yield Hit(runner.source.at(product), message)
 
 
-def _product(value: ast.expr) -> ast.expr | None:
-    """The matrix product in an expression, the outermost."""
-    for node in ast.walk(value):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-            return node
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in _MULTIPLIES
-        ):
-            return node
-    return None
+def _products(source: Source) -> Iterator[ast.expr]:
+    """The matrix products, of nested ones the outermost."""
+    found: list[ast.expr] = [n for n in source.walk(ast.BinOp) if isinstance(n.op, ast.MatMult)]
+    for call in source.walk(ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _MULTIPLIES:
+            found.append(call)
+    for node in found:
+        if not any(outer in found for outer in source.ancestors(node)):
+            yield node
 
 
 def _dequantises(product: ast.expr) -> bool:
