@@ -1,0 +1,307 @@
+"""An operator as C++ has it: what is registered, declared and implemented, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from orchestrator.author import schema
+from orchestrator.author.cpp.checks import Examined, examine
+from orchestrator.author.cpp.effects import Effects, Fate
+from orchestrator.author.cpp.functions import Function, Functions
+from orchestrator.author.cpp.project import Project
+from orchestrator.author.cpp.registrations import Registration, registrations
+from orchestrator.author.cpp.types import default_code, returns_of, schema_type
+from orchestrator.author.facts import Argument, Constraint, Place, Todo
+
+Kind = Literal["schema", "pybind", "declaration"]
+
+
+@dataclass(frozen=True)
+class CppOperator:
+    """What C++ says of an operator; what it is called by from Python is for others to tell.
+
+    ``namespace``: of the registration, None for a declaration without one; ``assumed`` as there.
+    ``path``: of the registration, or of the declaration.
+    """
+
+    name: str
+    kind: Kind
+    namespace: str | None
+    assumed: bool
+    path: Path
+    arguments: tuple[Argument, ...]
+    returns: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    constraints: tuple[Constraint, ...]
+    sources: tuple[Place, ...]
+    allocates: tuple[Place, ...]
+    todos: tuple[Todo, ...]
+
+
+class CppReader:
+    """Finds operators by name in a project; what was parsed for one is there for the next."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._functions = Functions(project)
+        self._effects = Effects(self._functions)
+
+    def find(self, name: str) -> list[CppOperator]:
+        """The operators of this name: one for each namespace, else those declared.
+
+        Raises ``TreeError`` when a schema of it is none.
+        """
+        entries = [r for r in registrations(self._project, name) if r.name == name]
+        groups: dict[tuple[str, bool], list[Registration]] = {}
+        for entry in entries:
+            groups.setdefault((entry.namespace, entry.pybind), []).append(entry)
+        found = [
+            self._registered(name, group)
+            for group in groups.values()
+            if any(entry.kind == "def" for entry in group)
+        ]
+        return found or self._declared(name)
+
+    def names(self) -> set[str]:
+        """All names that are registered anywhere."""
+        return {r.name for r in registrations(self._project) if r.kind == "def"}
+
+    def _registered(self, name: str, group: list[Registration]) -> CppOperator:
+        definitions = [entry for entry in group if entry.kind == "def"]
+        first = next((entry for entry in definitions if entry.schema), definitions[0])
+        read = schema.parse(first.schema, str(first.place)) if first.schema else None
+        count = len(read.arguments) if read else None
+        implemented, declared, place = self._functions_of(name, first, group, count)
+        sources = [first.place, *([place] if place else [])]
+        if declared is not None and declared.place not in sources:
+            sources.append(declared.place)
+        todos: list[Todo] = []
+        if read is not None:
+            arguments = read.arguments
+            returns = tuple(returned.type for returned in read.returns)
+        else:
+            shown = declared or implemented
+            if shown is None:
+                todos.append(
+                    Todo(f"the C++ function of {name} is not in the sources: add them", first.place)
+                )
+                arguments, returns = self._only_named(first), ()
+            else:
+                arguments, returns, more = self._from_types(shown, implemented, first)
+                todos += more
+        return self._finished(
+            CppOperator(
+                name=name,
+                kind="pybind" if first.pybind else "schema",
+                namespace=first.namespace,
+                assumed=first.assumed,
+                path=first.source.path,
+                arguments=arguments,
+                returns=returns,
+                dtypes=(),
+                constraints=(),
+                sources=tuple(sources),
+                allocates=(),
+                todos=tuple(todos),
+            ),
+            implemented,
+        )
+
+    def _functions_of(
+        self, name: str, first: Registration, group: list[Registration], count: int | None
+    ) -> tuple[Function | None, Function | None, Place | None]:
+        """Definition, declaration, and the place of the definition."""
+        for entry in [first, *group]:
+            if entry.lambda_ is not None:
+                found = self._functions.snippet(name, entry.lambda_, entry.source, entry.offset)
+                return found, found, found.place if found else None
+        wanted = [entry.function for entry in group if entry.function]
+        functions: list[Function] = []
+        for function in dict.fromkeys([*wanted, name]):
+            functions = self._functions.named(function, self._project.mentioning(function))
+            if functions:
+                break
+        if count is not None:
+            functions = [f for f in functions if len(f.parameters) == count] or functions
+        functions.sort(key=lambda f: _distance(first.source.path, Path(f.place.path)))
+        implemented = next((f for f in functions if f.body is not None), None)
+        fitting = [f for f in functions if f.body is None]
+        if implemented is not None:
+            # Another overload's declaration would have other parameters.
+            same = len(implemented.parameters)
+            fitting = [f for f in fitting if len(f.parameters) == same]
+        declared = fitting[0] if fitting else implemented
+        return implemented, declared, implemented.place if implemented else None
+
+    def _declared(self, name: str) -> list[CppOperator]:
+        """Operators that are registered nowhere: functions that take tensors, one a folder."""
+        functions = self._functions.named(name, self._project.mentioning(name))
+        functions = [f for f in functions if _takes_tensors(f)]
+        found: dict[Path, CppOperator] = {}
+        definitions = [f for f in functions if f.body is not None]
+        for shown in sorted(functions, key=lambda f: f.body is not None):
+            path = Path(shown.place.path)
+            near = sorted(definitions, key=lambda f: _distance(path, Path(f.place.path)))
+            implemented = near[0] if near else None
+            key = Path(implemented.place.path) if implemented else path
+            if key in found:
+                continue
+            arguments, returns, todos = self._from_types(shown, implemented, None)
+            places = [shown.place]
+            if implemented is not None and implemented.place != shown.place:
+                places.append(implemented.place)
+            todos.insert(0, Todo(f"{name} is declared, but registered nowhere here", shown.place))
+            found[key] = self._finished(
+                CppOperator(
+                    name=name,
+                    kind="declaration",
+                    namespace=None,
+                    assumed=True,
+                    path=path,
+                    arguments=arguments,
+                    returns=returns,
+                    dtypes=(),
+                    constraints=(),
+                    sources=tuple(places),
+                    allocates=(),
+                    todos=tuple(todos),
+                ),
+                implemented,
+            )
+        return list(found.values())
+
+    def _from_types(
+        self, shown: Function, implemented: Function | None, entry: Registration | None
+    ) -> tuple[tuple[Argument, ...], tuple[str, ...], list[Todo]]:
+        """Arguments and results of a function that has no schema."""
+        todos: list[Todo] = []
+        arguments: list[Argument] = []
+        named = entry.named if entry is not None else ()
+        for index, parameter in enumerate(shown.parameters):
+            inferred: list[str] = []
+            kind = schema_type(parameter.type)
+            if not kind:
+                todos.append(
+                    Todo(
+                        f"what Python passes for `{parameter.type}`: {parameter.name}", shown.place
+                    )
+                )
+                kind = "Any"
+            keyword = named[index] if index < len(named) else None
+            # Python sees only the defaults that pybind is told of.
+            default = keyword.default if keyword else None
+            if entry is None:
+                default = parameter.default
+            code = default_code(default, kind) if default is not None else None
+            if default is not None and code is None:
+                todos.append(Todo(f"the default of {parameter.name}, `{default}`", shown.place))
+            if code == "None" and not kind.endswith("?") and kind != "Any":
+                kind = f"{kind}?"
+            arguments.append(
+                Argument(
+                    name=keyword.name if keyword else parameter.name,
+                    type=kind,
+                    default=code,
+                    keyword_only=keyword.keyword_only if keyword else False,
+                    inferred=tuple(inferred),
+                )
+            )
+        returns = returns_of(shown.returns)
+        if (returns is None and shown.returns == "auto") or returns is None:
+            what = f"what is returned: `{shown.returns}`"
+            if implemented is shown and entry is not None and entry.lambda_:
+                returns = ()  # a lambda says it by what it returns, which nobody needs to be told
+            else:
+                todos.append(Todo(what, shown.place))
+        return tuple(arguments), returns or (), todos
+
+    @staticmethod
+    def _only_named(entry: Registration) -> tuple[Argument, ...]:
+        """What pybind alone tells of the arguments: their names."""
+        return tuple(
+            Argument(
+                each.name,
+                "Any",
+                default=default_code(each.default, "Any") if each.default else None,
+                keyword_only=each.keyword_only,
+            )
+            for each in entry.named
+        )
+
+    def _finished(self, operator: CppOperator, implemented: Function | None) -> CppOperator:
+        """With what the implementation tells besides."""
+        if implemented is None:
+            return operator
+        names = {
+            parameter.name: argument.name
+            for parameter, argument in zip(implemented.parameters, operator.arguments, strict=False)
+        }
+        arguments = operator.arguments
+        todos = list(operator.todos)
+        # A schema that marks nothing and returns nothing cannot be the whole truth.
+        if operator.kind != "schema" or not (operator.returns or any(a.mutated for a in arguments)):
+            arguments, more = self._mutated(operator, implemented)
+            todos += more
+        found: Examined = examine(self._functions, implemented, names)
+        tensors = [a.name for a in arguments if "Tensor" in a.type]
+        mutated = frozenset(a.name for a in arguments if a.mutated)
+        return replace(
+            operator,
+            arguments=arguments,
+            dtypes=found.dtypes(tensors, mutated),
+            constraints=tuple(found.constraints),
+            allocates=tuple(found.allocates),
+            todos=tuple(todos),
+        )
+
+    def _mutated(
+        self, operator: CppOperator, implemented: Function
+    ) -> tuple[tuple[Argument, ...], list[Todo]]:
+        fates: list[Fate] = []
+        for index, argument in enumerate(operator.arguments):
+            takes_tensor = "Tensor" in argument.type
+            fates.append(self._effects.of(implemented, index) if takes_tensor else Fate.READ)
+        written = any(fate is Fate.WRITTEN for fate in fates)
+        arguments: list[Argument] = []
+        todos: list[Todo] = []
+        for index, (argument, fate) in enumerate(zip(operator.arguments, fates, strict=True)):
+            mutated = fate is Fate.WRITTEN
+            if fate is Fate.UNKNOWN and not written and not operator.returns:
+                # Something must be written: what is handed out of sight, and not as const.
+                parameter = implemented.parameters[min(index, len(implemented.parameters) - 1)]
+                mutated = not parameter.is_const
+            if "Tensor" in argument.type:
+                argument = replace(
+                    argument, mutated=mutated, inferred=(*argument.inferred, "mutated")
+                )
+            arguments.append(argument)
+        if not operator.returns and not any(a.mutated for a in arguments):
+            todos.append(
+                Todo(
+                    f"{operator.name} returns nothing: which argument it writes to is not to be seen",
+                    implemented.place,
+                )
+            )
+        return tuple(arguments), todos
+
+
+def _takes_tensors(function: Function) -> bool:
+    return any("Tensor" in parameter.type for parameter in function.parameters)
+
+
+def _distance(one: Path, other: Path) -> int:
+    """How many folders lie between two files."""
+    common = 0
+    for mine, theirs in zip(one.parts, other.parts, strict=False):
+        if mine != theirs:
+            break
+        common += 1
+    return len(one.parts) + len(other.parts) - 2 * common
+
+
+def reader(files: Sequence[Path]) -> CppReader:
+    """A reader of these files; those that are no C++ are left out."""
+    return CppReader(Project(files))

@@ -1,0 +1,233 @@
+"""Find an operator by name in sources, and tell how Python calls it.
+
+The places are those of the spec: ``op/`` itself, ``kernel/`` and ``include/`` for ``mcoplib.op``,
+``op/vllm/`` for ``mcoplib._C`` and ``_moe_C``, ``op/sglang/`` for ``mcoplib.sgl_kernel``; and those
+of vLLM's and sglang's own repositories. A unit test's imports tell which library it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.author import python_ops
+from orchestrator.author.cpp.operators import CppOperator, CppReader, reader
+from orchestrator.author.facts import Framework, Operator
+from orchestrator.author.python_ops import PythonOperator
+from orchestrator.author.unit_imports import Imported, unit_imports
+from orchestrator.author.walk import Files, gather
+from orchestrator.errors import TreeError, UsageError
+from orchestrator.inventory.spelling import near, short
+
+_ORDER: tuple[Framework, ...] = ("mcoplib", "vllm", "sgl", "torch")
+_SPACES: dict[str, Framework] = {
+    **dict.fromkeys(("_C", "_moe_C", "_C_cache_ops", "_rocm_C", "_C_cpu_ops", "vllm"), "vllm"),
+    **dict.fromkeys(("_C_cuda_utils", "_C_custom_ar", "_C_stable_libtorch"), "vllm"),
+    "sgl_kernel": "sgl",
+    "op": "mcoplib",
+}
+_FOLDERS: dict[str, Framework] = {
+    **dict.fromkeys(("vllm",), "vllm"),
+    **dict.fromkeys(("sglang", "sgl-kernel", "sgl_kernel"), "sgl"),
+}
+
+
+def find_operators(
+    name: str, sources: Sequence[Path], unit_test: Path | None, framework: Framework | None
+) -> list[Operator]:
+    """The operators called ``name``: one for each framework and namespace that has it.
+
+    ``unit_test``: its imports tell what the library is called and which namespace is meant where
+    the sources leave that to the build. ``framework``: only of this one. Those of frameworks that
+    the unit test imports come first.
+
+    Raises ``UsageError`` where there is none, with the nearest names; ``TreeError`` where a source
+    that has it cannot be read.
+    """
+    if not name.isidentifier():
+        raise UsageError(f"{short(name)!r} is no operator's name", hint="give it without namespace")
+    files = gather(sources)
+    imported = unit_imports(unit_test)
+    search = _Search(name, files, imported)
+    found = search.all()
+    wanted = [o for o in found if framework in (None, o.framework)]
+    if wanted:
+        leading = [*imported.frameworks, *_ORDER]
+        return sorted(wanted, key=lambda o: (leading.index(o.framework), o.namespace))
+    if found:
+        others = ", ".join(dict.fromkeys(o.framework for o in found))
+        raise UsageError(
+            f"{name} is not of {framework} in these sources, but of {others}",
+            hint=f"--framework {found[0].framework}",
+        )
+    if search.trouble is not None:
+        raise search.trouble
+    raise _nothing(name, files, search, sources)
+
+
+def _nothing(name: str, files: Files, search: _Search, sources: Sequence[Path]) -> UsageError:
+    looked = f"{len(files.cpp)} C++ and {len(files.python)} Python files"
+    where = ", ".join(str(path) for path in sources[:4]) + (", ..." if len(sources) > 4 else "")
+    known = search.names()
+    guess = near(name, known)
+    return UsageError(
+        f"no operator called {name} is registered, declared or defined in {looked}",
+        where=where or None,
+        hint=f"did you mean {guess}?" if guess else "name the folder of its sources with --source",
+    )
+
+
+class _Search:
+    """One name in these files. ``trouble``: the first file that has the name but is unreadable."""
+
+    def __init__(self, name: str, files: Files, imported: Imported) -> None:
+        self._name = name
+        self._files = files
+        self._imported = imported
+        self._cpp: CppReader = reader(files.cpp)
+        self.trouble: TreeError | None = None
+
+    def all(self) -> list[Operator]:
+        """All operators of the name, in C++ and in Python."""
+        compiled = [self._compiled(one) for one in self._cpp.find(self._name)]
+        found: dict[tuple[str, str], Operator] = {}
+        for operator in compiled:
+            found.setdefault((operator.framework, operator.namespace), operator)
+        frameworks = {operator.framework for operator in compiled}
+        for one in self._in_python():
+            operator = self._interpreted(one)
+            wraps = operator.kind != "library" and operator.framework in frameworks
+            # The Python function of the same name is what vLLM calls its operators through.
+            if not wraps:
+                found.setdefault((operator.framework, operator.namespace), operator)
+        return list(found.values())
+
+    def names(self) -> set[str]:
+        """Names of operators that the sources have, for what was misspelt."""
+        return self._cpp.names() | self._files.python_names()
+
+    def _compiled(self, one: CppOperator) -> Operator:
+        framework = self._framework(one)
+        namespace = self._namespace(one, framework)
+        call, imports = self._call(one, framework, namespace)
+        return Operator(
+            name=one.name,
+            namespace=namespace,
+            framework=framework,
+            kind=one.kind,
+            call=call,
+            arguments=one.arguments,
+            returns=one.returns,
+            imports=imports,
+            dtypes=one.dtypes,
+            constraints=one.constraints,
+            sources=one.sources,
+            allocates=one.allocates,
+            todos=one.todos,
+        )
+
+    def _framework(self, one: CppOperator) -> Framework:
+        if one.namespace is not None and not one.assumed:
+            known = _SPACES.get(one.namespace)
+            return known or "torch"
+        parts = self._files.relative(one.path).parts[:-1]
+        for part in reversed(parts):
+            if part in _FOLDERS:
+                return _FOLDERS[part]
+        if one.kind == "pybind":
+            return "mcoplib"
+        if one.namespace is not None:  # TORCH_LIBRARY of an extension, which vLLM calls _C
+            return "vllm"
+        return "mcoplib" if {"op", "kernel", "include"} & set(parts) else "torch"
+
+    def _namespace(self, one: CppOperator, framework: Framework) -> str:
+        """The namespace; where the build names it, the one that the unit test calls it in."""
+        if one.namespace is not None and not one.assumed:
+            return one.namespace
+        used = self._imported.spaces.get(one.name, set())
+        if one.kind == "pybind" and framework == "mcoplib":
+            return "op"
+        if len(used) == 1 and (one.namespace is not None or framework != "mcoplib"):
+            (space,) = used
+            if _SPACES.get(space, framework) == framework:
+                return space
+        if one.namespace is not None and one.kind != "pybind":
+            return one.namespace
+        defaults: dict[Framework, str] = {"vllm": "_C", "sgl": "sgl_kernel", "mcoplib": "op"}
+        if framework == "vllm" and "moe" in one.path.parts:
+            return "_moe_C"
+        return defaults.get(framework, one.namespace or one.path.stem)
+
+    def _call(
+        self, one: CppOperator, framework: Framework, namespace: str
+    ) -> tuple[str, tuple[str, ...]]:
+        """The callable as Python code, and the imports that make it exist."""
+        if framework == "mcoplib":
+            used = self._imported.spelling("mcoplib.op", one.name)
+            return used[0] if used else f"op.{one.name}", ("from mcoplib import op",)
+        call = f"torch.ops.{namespace}.{one.name}"
+        if framework == "sgl":
+            module = self._imported.package("mcoplib.sgl_kernel", "sgl_kernel")
+            return call, (f"import {module or self._library('mcoplib.sgl_kernel', 'sgl_kernel')}",)
+        if framework == "vllm":
+            # Cache operators live in the same library as the others.
+            extension = namespace.removesuffix("_cache_ops")
+            owner = self._imported.package("mcoplib", "vllm") or self._library("mcoplib", "vllm")
+            return call, (f"import {owner}.{extension}",)
+        module = self._imported.package(namespace)
+        return call, (self._imported.imports.get(namespace, f"import {module or namespace}"),)
+
+    def _library(self, ours: str, theirs: str) -> str:
+        """Whose library it is, by the layout: the spec's ``op/``, or the framework's own."""
+        of_ours = any("op" in self._files.relative(path).parts for path in self._files.cpp)
+        of_theirs = any(p.parts[0] == "csrc" for p in map(self._files.relative, self._files.cpp))
+        return theirs if of_theirs and not of_ours else ours
+
+    def _in_python(self) -> list[PythonOperator]:
+        found: list[PythonOperator] = []
+        for path, text in self._files.python_mentioning(self._name):
+            try:
+                found += python_ops.find(path, text, self._name, self._written_by)
+            except TreeError as error:
+                self.trouble = self.trouble or error
+        # A registration is the operator; functions of its name are what it is made of.
+        registered = [one for one in found if one.kind == "library"]
+        return registered or found
+
+    def _written_by(self, namespace: str, name: str) -> frozenset[int] | None:
+        try:
+            known = [o for o in self._cpp.find(name) if o.namespace in (namespace, None)]
+        except TreeError:
+            return None
+        if not known:
+            return None
+        return frozenset(i for i, each in enumerate(known[0].arguments) if each.mutated)
+
+    def _interpreted(self, one: PythonOperator) -> Operator:
+        module = self._files.module(one.path)
+        package = module.split(".")[0]
+        framework: Framework = _FOLDERS.get(package, "torch")
+        framework = "mcoplib" if package == "mcoplib" else framework
+        if one.kind == "library":
+            framework = _SPACES.get(one.namespace, framework)
+            call, namespace = f"torch.ops.{one.namespace}.{one.name}", one.namespace
+            imported = self._imported.package(module) or self._imported.package(package) or module
+            imports = (f"import {imported}",)
+        else:
+            spelt = self._imported.spelling(module, one.name)
+            call, statement = spelt or (one.name, f"from {module} import {one.name}")
+            namespace, imports = module, (statement,)
+        return Operator(
+            name=one.name,
+            namespace=namespace,
+            framework=framework,
+            kind=one.kind,
+            call=call,
+            arguments=one.arguments,
+            returns=one.returns,
+            imports=imports,
+            constraints=one.constraints,
+            sources=one.sources,
+            allocates=one.allocates,
+            todos=one.todos,
+        )
