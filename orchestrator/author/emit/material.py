@@ -16,6 +16,8 @@ from orchestrator.author.emit.golden import Reference
 from orchestrator.author.emit.settings import Settings
 from orchestrator.author.emit.tensors import Tensor, tensor
 from orchestrator.author.facts import Argument, Operator, Output, Todo, Trial
+from orchestrator.author.trial.literals import canonical
+from orchestrator.author.trial.scopes import dotted
 
 _METHODS = frozenset(
     {"flops", "device", "stream", "generator", "verify", "poison", "moves", "synchronize", "name"}
@@ -36,9 +38,9 @@ class Material:
     """The parts of a runner, all code still with the test's names of data.
 
     ``prepare``: statements of ``_prepare``; ``data``: the names that it returns, those of the call
-    first. ``results``: names of what the call returns. ``outputs``: tensors that the call fills and
-    that hold nothing before; ``overwritten``: that it reads and writes. ``after`` and ``compared``
-    follow call and reference.
+    first; ``keys``: of the configuration. ``results``: names of what the call returns. ``outputs``:
+    tensors that the call fills and that hold nothing before; ``overwritten``: that it reads and
+    writes. ``after`` and ``compared`` follow call and reference.
     """
 
     given: tuple[Given, ...]
@@ -52,6 +54,7 @@ class Material:
     compared: tuple[Output, ...]
     tensors: Mapping[str, Tensor]
     spelled: Mapping[str, str]
+    keys: frozenset[str] = frozenset()
     todos: tuple[Todo, ...] = ()
 
     @property
@@ -72,8 +75,7 @@ class Material:
 
     def attribute(self, name: str) -> str:
         """The runner's attribute that holds a tensor of the timed call."""
-        taken = {text.removeprefix("self.") for text in self.spelled.values()} | _METHODS
-        return f"timed_{name}" if name in taken else name
+        return f"timed_{name}" if name in self.keys | _METHODS else name
 
 
 def gather(operator: Operator, trial: Trial, settings: Settings, label: str) -> Material:
@@ -115,6 +117,8 @@ def gather(operator: Operator, trial: Trial, settings: Settings, label: str) -> 
     copies = [f"{n} = {t}" for n, t in spelled.items() if n not in local and n in code.reads(early)]
     into = _speller(local)
     statements = [code.renamed(devices.in_method(text, names), into) for text in early]
+    if settings.dtype_is_literal:
+        statements = [_with_own_dtype(text, settings.dtype.default) for text in statements]
     after = [devices.in_method(t, names, _device_of(given)) for t in trial.after]
     return Material(
         given=tuple(given),
@@ -128,8 +132,19 @@ def gather(operator: Operator, trial: Trial, settings: Settings, label: str) -> 
         compared=tuple(compared),
         tensors=tensors,
         spelled=local,
+        keys=frozenset(one.key for one in settings.own),
         todos=(*trial.todos, *todos),
     )
+
+
+def _with_own_dtype(text: str, name: str) -> str:
+    """The statement with the case's dtype where the test says outright which one it is."""
+    edit = code.Edit(text)
+    for node in ast.walk(edit.tree):
+        path = dotted(node)
+        if path is not None and path.startswith("torch.") and canonical(path) == f"torch.{name}":
+            edit.replace(node, "self.dtype")
+    return edit.done()
 
 
 def _speller(spelled: Mapping[str, str]) -> Callable[[str], str | None]:
@@ -224,7 +239,9 @@ def _written(
     for one in given:
         if one.name is None or not one.argument.mutated:
             continue
-        fills = tensors[one.name].made != "data" and one.name not in reference.values
+        filled = tensors[one.name].made
+        # Of what holds nothing, a reference can only read what the call has left there.
+        fills = filled == "empty" or (filled == "filled" and one.name not in reference.values)
         (outputs if fills else overwritten).append(one.name)
     return list(dict.fromkeys(outputs)), list(dict.fromkeys(overwritten))
 

@@ -141,12 +141,12 @@ class Runner:
         statements = list(material.prepare)
         returned = ", ".join(material.data)
         body: list[str] = ["torch.manual_seed(seed)"]
-        if any("random" in code.reads(t) for t in statements):
-            body.append("random.seed(seed)")
-        if any("np" in code.reads(t) for t in statements):
-            body.append("np.random.seed(seed)")
+        every = [*statements, *self._helpers_of(statements)]
+        drawn_by = {name for text in every for name in code.reads(text)}
+        body += [f"{name}.seed(seed)" for name in ("random",) if name in drawn_by]
+        body += [f"{name}.random.seed(seed)" for name in ("np", "numpy") if name in drawn_by]
         needs = "device" in code.reads(statements)
-        context = devices.makes_tensors([*statements, *self._helpers_of(statements)])
+        context = devices.makes_tensors(every)
         if needs:
             body.append(f"device = {self._dialect.device}")
         lines = [line for text in statements for line in text.split("\n")]

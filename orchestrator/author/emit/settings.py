@@ -63,7 +63,8 @@ class Settings:
     """The configuration of an operator, and what the test's names are in the runner.
 
     ``spelled``: expressions by the test's names. ``unpacked``: statements of the test's that only
-    took a pair apart and are no longer needed.
+    took a pair apart and are no longer needed. ``dtype_is_literal``: the test writes the dtype of
+    its floating-point data out, where the runner has the configuration's.
     """
 
     own: tuple[Setting, ...]
@@ -72,6 +73,7 @@ class Settings:
     unpacked: tuple[str, ...] = ()
     device_name: Any = DEVICE_NAME
     samples: int = SAMPLES
+    dtype_is_literal: bool = False
 
     def config(self) -> str:
         """The configuration file."""
@@ -138,6 +140,7 @@ def settle(
         tuple(unpacked),
         device_name or DEVICE_NAME,
         samples or (FEW_SAMPLES if few else SAMPLES),
+        main is None and "float" in (literal_dtype or ""),
     )
     return _overridden(found, given)
 

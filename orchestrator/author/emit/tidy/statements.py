@@ -76,9 +76,10 @@ class _Writer:
         if not (isinstance(node, _COMPOUND) or isinstance(former, _COMPOUND)):
             count = min(self._blanks_before(first), count)
             imports = (ast.Import, ast.ImportFrom)
-            behind_imports = isinstance(former, imports) and not isinstance(node, imports)
-            if behind_imports or (_is_text(former) and former is self._first):
+            if isinstance(former, imports) and not isinstance(node, imports):
                 count = max(count, 1)
+            elif _is_text(former) and former is self._first:
+                count = 1
         if count:
             self._blank(count)
 
