@@ -183,7 +183,8 @@ def _operators(benchmark: Benchmark) -> set[str]:
     runner = benchmark.runner
     if runner is None:
         return set()
-    found = {e.name.split(".")[0] for e in traces(runner).setup.of("launch") if e.operator}
+    # Also what a method of the runner's calls that is launched.
+    found = {e.name.split(".")[0] for e in traces(runner).setup.of("launch")}
     return found | {
         str(name).split(".")[0] for name in traces(runner).operators if isinstance(name, str)
     }
