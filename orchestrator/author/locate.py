@@ -134,6 +134,8 @@ class _Search:
         for part in reversed(parts):
             if part in _FOLDERS:
                 return _FOLDERS[part]
+            if part == "op":
+                break
         if one.kind == "pybind":
             return "mcoplib"
         if one.namespace is not None:  # TORCH_LIBRARY of an extension, which vLLM calls _C
@@ -163,8 +165,7 @@ class _Search:
     ) -> tuple[str, tuple[str, ...]]:
         """The callable as Python code, and the imports that make it exist."""
         if framework == "mcoplib":
-            used = self._imported.spelling("mcoplib.op", one.name)
-            return used[0] if used else f"op.{one.name}", ("from mcoplib import op",)
+            return f"op.{one.name}", ("from mcoplib import op",)
         call = f"torch.ops.{namespace}.{one.name}"
         if framework == "sgl":
             module = self._imported.package("mcoplib.sgl_kernel", "sgl_kernel")

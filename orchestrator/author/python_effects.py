@@ -153,9 +153,9 @@ class Effects:
                 isinstance(node, ast.Attribute) and node.attr in _VIEWS
             ):
                 node = node.value
-            elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
-                left = self._root_of_operand(node.left, names)
-                return left or self._root_of_operand(node.right, names)
+            elif isinstance(node, ast.BinOp) and kernel:
+                # A pointer and an offset; the sum of tensors is another tensor.
+                return self._root(node.left, names, True) or self._root(node.right, names, True)
             elif isinstance(node, ast.IfExp):
                 return self._root(node.body, names, kernel) or self._root(
                     node.orelse, names, kernel

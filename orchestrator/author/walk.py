@@ -21,6 +21,7 @@ _SKIPPED = frozenset(
 _MOST = 50_000  # files
 _LARGEST = 4 << 20  # bytes of a Python file
 _DEEPEST = 40  # folders in one another
+_ABOVE = 3  # names of folders above what was named that tell whose it is
 _DEFINED = re.compile(r"^[ \t]*def ([A-Za-z]\w*)\(", re.MULTILINE)
 _REGISTERED = re.compile(r"(?:custom_op|triton_op)\(\s*[\"']\w+::(\w+)|define\(\s*[\"'](\w+)\(")
 
@@ -34,11 +35,12 @@ class Files:
     roots: dict[Path, Path] = field(default_factory=dict)
 
     def relative(self, path: Path) -> Path:
-        """The path below the folder that the user named, with that folder's own name in front.
+        """The path below the folder that the user named, and the end of that folder's own path.
 
-        The folder may itself be ``op/vllm``: where it lies counts as well.
+        The folder may itself be ``op/vllm/moe``; what lies further up says nothing.
         """
-        return Path(*Path(os.path.abspath(path)).parts[1:])
+        root = self.roots.get(path, path.parent)
+        return Path(*root.resolve().parts[1:][-_ABOVE:]) / path.relative_to(root)
 
     def python_mentioning(self, word: str) -> Iterator[tuple[Path, str]]:
         """Python files that hold the word, with their texts; unit tests are no sources."""

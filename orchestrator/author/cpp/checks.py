@@ -27,7 +27,10 @@ _COMPARED = re.compile(r"(?:STD_)?(?:TORCH_)?I?CHECK_(EQ|NE|GE|GT|LE|LT)")
 _OWN_CHECK = re.compile(r"(?:CHECK|ASSERT)_[A-Z0-9_]+")
 _SIGNS = {"EQ": "==", "NE": "!=", "GE": ">=", "GT": ">", "LE": "<=", "LT": "<"}
 _DISPATCH = re.compile(r"\b(\w*DISPATCH\w*)\s*\(")
-_DTYPE = r"(\w+)\s*(?:\.\s*value\s*\(\s*\))?\s*(?:\[\s*0\s*\])?\s*(?:\.|->)\s*(?:scalar_type|dtype)\s*\(\s*\)"
+_DTYPE = (
+    r"(\w+)\s*(?:\.\s*value\s*\(\s*\))?\s*(?:\[\s*0\s*\])?\s*(?:\.|->)\s*"
+    r"(?:scalar_type|dtype)\s*\(\s*\)"
+)
 _SUBJECT = re.compile(_DTYPE)
 _NAMED_DTYPE = re.compile(rf"(\w+)\s*=\s*{_DTYPE}")
 _EQUAL = re.compile(rf"{_DTYPE}\s*==\s*((?:\w+\s*::\s*)*\w+)")

@@ -54,7 +54,8 @@ _WRITING = re.compile(
     r"(?i)(?:^|_)(?:store|write|scatter|save|set|put|dump|stg|st)(?:_|$|[A-Z0-9])|store"
 )
 _AS_NUMBER = re.compile(
-    r"(?:reinterpret|static)_cast\s*<\s*(?:std::)?(?:u?int(?:64|ptr)_t|(?:unsigned )?long(?: long)?)\s*>"
+    r"(?:reinterpret|static)_cast\s*<\s*(?:std::)?"
+    r"(?:u?int(?:64|ptr)_t|(?:unsigned )?long(?: long)?)\s*>"
 )
 _IN_PLACE = re.compile(r"[a-z]\w*[a-z0-9]_|set_data|storeU?|Store")
 

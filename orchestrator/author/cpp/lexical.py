@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 # Where a comment, a string or a character begins; an apostrophe inside a number begins nothing.
 _BEGINS = re.compile(
@@ -128,7 +129,7 @@ def arguments(text: str, bare: str, start: int, end: int) -> list[tuple[int, str
             cuts.append(at)
     cuts.append(end)
     found = []
-    for before, after in zip(cuts, cuts[1:], strict=False):
+    for before, after in pairwise(cuts):
         piece = text[before + 1 : after]
         found.append((before + 1 + len(piece) - len(piece.lstrip()), piece.strip()))
     return [] if len(found) == 1 and not found[0][1] else found

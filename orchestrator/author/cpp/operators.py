@@ -281,7 +281,7 @@ class CppReader:
         if not operator.returns and not any(a.mutated for a in arguments):
             todos.append(
                 Todo(
-                    f"{operator.name} returns nothing: which argument it writes to is not to be seen",
+                    f"which argument {operator.name} writes to, which returns nothing",
                     implemented.place,
                 )
             )
