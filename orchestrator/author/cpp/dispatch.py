@@ -52,7 +52,7 @@ _KNOWN: dict[str, tuple[str, ...]] = {
 }
 _AND = re.compile(r"(AT_DISPATCH_\w+?)_AND(\d?)")
 _CONSTANT = re.compile(
-    r"(?:\bScalarType\s*::\s*\w+|\bk[A-Z]\w*|\b(?:at|torch|c10)\s*::\s*[A-Z]\w*)"
+    r"(?:\bScalarType\s*::\s*\w+|\bk[A-Z]\w*|\b(?:at|torch|c10)\s*::\s*(?!ScalarType)[A-Z]\w*)"
 )
 _MACRO = re.compile(r"[A-Z_][A-Z0-9_]{3,}")
 _DEEPEST = 8
