@@ -130,6 +130,7 @@ def generate(tree: Path, wish: Wish) -> Generated:
             settings=wish.settings,
             device_name=wish.device_name,
             samples=wish.samples,
+            roots=[path for path in wish.sources if path.is_dir()],
         )
         for name, operator, trial in pairs
     ]

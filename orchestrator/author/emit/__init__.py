@@ -10,6 +10,7 @@ from typing import Any
 from orchestrator.author.emit.dialect import read_dialect
 from orchestrator.author.emit.docstring import docstring
 from orchestrator.author.emit.material import Material, gather
+from orchestrator.author.emit.places import from_roots
 from orchestrator.author.emit.runner import Runner, used_attributes
 from orchestrator.author.emit.settings import Settings, settle
 from orchestrator.author.emit.tensors import tensor
@@ -28,14 +29,17 @@ def draft(
     settings: Mapping[str, Any] | None = None,
     device_name: str | None = None,
     samples: int | None = None,
+    roots: Sequence[Path] = (),
 ) -> Draft:
     """The config and runner of ``operator`` for the benchmark folder ``tree``; writes nothing.
 
     ``settings`` overrides values of the configuration, a list is swept; ``samples`` None: 1000, or
-    100 for operators that allocate or synchronise at every call. Raises ``TreeError`` where the
+    100 for operators that allocate or synchronise at every call. ``roots`` are the folders that
+    places are told from. Raises ``TreeError`` where the
     tree has no base class, ``UsageError`` for a setting that the test has no parameter for.
     """
     dialect = read_dialect(tree)
+    operator, trial = from_roots(operator, trial, roots)
     notes = list[str]()
     chosen = settle(
         trial,

@@ -131,7 +131,7 @@ def settle(
             spelled[name] = f"self.{own[name].key}"
         else:  # a list of sizes, say: a configuration would take it for a sweep
             spelled[name] = choice.parameter.values[0]
-    dtype = _dtype(choices.get(main) if main else None, literal_dtype, operator)
+    dtype = _dtype(choices.get(main) if main else None, literal_dtype)
     few = bool(operator.allocates)
     found = Settings(
         tuple(own.values()),
@@ -181,13 +181,10 @@ def _unpacking(trial: Trial, name: str, choice: Choice) -> tuple[str, list[str]]
     return readers[0], names
 
 
-def _dtype(choice: Choice | None, literal_dtype: str | None, operator: Operator) -> Setting:
+def _dtype(choice: Choice | None, literal_dtype: str | None) -> Setting:
     if choice is not None:
         name = values.dtype_name(choice.value)
-        why = None
-        if operator.dtypes and name not in operator.dtypes:
-            why = f"the source lets {', '.join(operator.dtypes)} through"
-        return Setting("dtype", name, True, why, str(choice.parameter.place))
+        return Setting("dtype", name, True, None, str(choice.parameter.place))
     if literal_dtype is not None:
         return Setting("dtype", literal_dtype, True)
     return Setting("dtype", FALLBACK_DTYPE, True, "the unit test names no dtype")

@@ -154,10 +154,9 @@ def _dtype_order(trial: Trial, operator: Operator) -> list[str]:
     if any(one.how == "unordered" for one in trial.outputs) or "topk" in operator.name:
         # Coarse numbers are often equal, and which of equal ones comes first is anybody's choice.
         order = ["float32", "bfloat16", "float16"]
-    if operator.dtypes:
-        allowed = [dtype for dtype in order if dtype in operator.dtypes]
-        order = [*allowed, *(d for d in operator.dtypes if d not in allowed)]
-    return order
+    allowed = [dtype for dtype in order if dtype in operator.dtypes]
+    # Without one of them the source only speaks of indices.
+    return [*allowed, *(d for d in operator.dtypes if d not in allowed)] if allowed else order
 
 
 # Lengths.
