@@ -168,6 +168,9 @@ def test_spellings_of_a_call_that_lacks_one(tree: Tree, launch: str) -> None:
         "a = list(given(x))\n        return self.make_launcher(dev_id, torch.ops._C.my_op, *a)",
         "a = (x, y)\n        while dev_id:\n            a += (out,)\n"
         "        return self.make_launcher(dev_id, torch.ops._C.my_op, *a)",
+        "def some():\n            return (x, y) if dev_id else (x, y, out)\n"
+        "        return self.make_launcher(dev_id, torch.ops._C.my_op, *some())",
+        "return self.make_launcher(dev_id, torch.ops._C.my_op, *self._some(x, y, out))",
         "a = (x, y) + self.extra\n"
         "        return self.make_launcher(dev_id, torch.ops._C.my_op, *a)",
         "a = (x, y)\n        try:\n            a = (x, y, out)\n        except TypeError:\n"
@@ -182,7 +185,15 @@ def test_spellings_of_a_call_that_lacks_one(tree: Tree, launch: str) -> None:
     ],
 )
 def test_what_cannot_be_told_is_no_finding(tree: Tree, launch: str) -> None:
-    tree.runner(SKELETON.replace(LAUNCH, launch).replace(DIRECT, "pass"))
+    some = """\
+    def _some(self, x, y, out):
+        if out.is_contiguous():
+            return x, y
+        return x, y, out
+
+    def _prepare("""
+    text = SKELETON.replace(LAUNCH, launch).replace(DIRECT, "pass")
+    tree.runner(text.replace("    def _prepare(", some))
     rules = {rule for rule, _ in found(tree, operator(*XYO))}
     assert not {rule for rule in rules if "argument" in rule}
 

@@ -61,6 +61,7 @@ def test_keys_of_the_harness_are_read_by_it(tree: Tree) -> None:
         'self.top_k = _read(c=self.config)',
         'self.top_k = self._mine(config)',
         'self.top_k = My_op_runner._static(config)',
+        'self.top_k = self._static(config)',
         # What cannot be told is no finding.
         'self.top_k = config.get("top_" + "k")',
         'self.top_k = config[f"{name}_top_k"]',

@@ -89,6 +89,20 @@ SEEDS = [
     ),
 ]
 
+SEEDS += [
+    seed(
+        RULE,
+        "my_op",
+        ("        with torch.cuda.stream(tc_s):\n", f"        {imported}with {context}:\n"),
+        line="x, y, out = self._prepare(dev_id)\n",
+    )
+    for imported, context in (
+        ("import warnings\n\n        ", "warnings.catch_warnings()"),
+        ("import contextlib\n\n        ", "contextlib.nullcontext()"),
+        ("", "torch.inference_mode(), torch.cuda.device(dev_id)"),
+    )
+]
+
 LOOK_ALIKES = [
     # Nested, in a helper, or under a stream of another name.
     seed(
@@ -127,6 +141,18 @@ LOOK_ALIKES = [
     # On the host.
     seed(RULE, "my_op", (_WITH, "        sizes = torch.tensor([1, 2, 3])\n" + _WITH)),
     seed(RULE, "my_op", (_WITH, '        sizes = torch.arange(4, device="cpu")\n' + _WITH)),
+    # Contexts that are kept in a name, chosen, entered by a stack, or of a manager of one's own.
+    *(
+        seed(RULE, "my_op", ("        with torch.cuda.stream(tc_s):\n", lines))
+        for lines in (
+            "        s = torch.cuda.stream(tc_s)\n        with s:\n",
+            "        with torch.cuda.stream(tc_s) if tc_s else torch.no_grad():\n",
+            "        with self.anything(tc_s):\n",
+            "        with torch.cuda.stream(self.as_torch_stream(tc_s, dev_id)) as s:\n",
+            "        import contextlib\n\n        with contextlib.ExitStack() as stack:\n"
+            "            stack.enter_context(torch.cuda.stream(tc_s))\n",
+        )
+    ),
     # Views make nothing.
     seed(RULE, "my_op", (_WITH, _WITH + "        x = x.view(-1, self.hidden_size)\n")),
 ]

@@ -136,6 +136,14 @@ SEEDS = [
     ),
     seed(
         AFTER,
+        "fused_add_rms",
+        (_CLONES, ""),
+        (_IN_PLACE, _IN_PLACE + _CLONES),
+        ("self.check_diff(x, ref)", "self.check_diff(ref, x)"),
+        line="ref, ref_residual = ref_fused_add_rms(",
+    ),
+    seed(
+        AFTER,
         "fused_rope_fwd",
         ("        expected = _ref_fused_rope_fwd(qkv.clone(), cos, sin, indexes)\n", ""),
         (
@@ -199,6 +207,15 @@ SEEDS = [
 LOOK_ALIKES = [
     # Before the call a clone is right.
     seed(ITSELF, "fused_add_rms", (_CLONES, _CLONES + "        x_in = x_in.contiguous()\n")),
+    # Is there a NaN?
+    _end(
+        ITSELF,
+        "if (out != out).any() or not (out == out).all():",
+        "    return False, 1.0",
+        "return self.check_diff(out, _ref_my_op(x, y))",
+    ),
+    # A mask of booleans is no packed number.
+    _gemm("return torch.matmul(a * (group & 1) * (a & scales), scales)"),
     # Two pieces of one tensor.
     _end(
         ITSELF,

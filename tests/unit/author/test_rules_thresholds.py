@@ -65,6 +65,14 @@ SEEDS = [
         "return 1 - cos < 1e-2, 1 - cos",
         line="return 1 - cos",
     ),
+    _end(
+        LOOSE,
+        "cos = torch.cosine_similarity(out.flatten(), out_ref.flatten(), dim=0)",
+        "if cos < 0.99:",
+        "    return False, 1.0",
+        "return self.check_diff(out, out_ref)",
+        line="if cos < 0.99",
+    ),
     seed(
         LOOSE,
         "rms_norm",

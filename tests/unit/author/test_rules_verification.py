@@ -281,6 +281,19 @@ LOOK_ALIKES = [
             "        y, out = x + 1, x + 2\n",
         ),
     ),
+    # Seeded where the runner is made, or loaded: each phase goes on with other numbers.
+    *(
+        seed(
+            UNSEEDED,
+            "fused_add_rms",
+            ("        torch.manual_seed(seed)\n", ""),
+            (before, before + seeding),
+        )
+        for before, seeding in (
+            ("        self.eps = 1e-6\n", "        torch.manual_seed(0)\n"),
+            ("except ImportError:\n    pass\n", "torch.manual_seed(0)\n"),
+        )
+    ),
     seed(
         UNSEEDED,
         "my_op",
@@ -312,6 +325,8 @@ LOOK_ALIKES = [
     ),
     _end(NONE, "torch.testing.assert_close(out, out_ref)", "return True, 0.0"),
     _end(NONE, "assert torch.equal(out, out_ref)", "return True, 0.0"),
+    _end(NONE, "self.assert_near(out, out_ref)", "return True, 0.0"),
+    _end(NONE, "compare_tensors(out, out_ref)", "return True, 0.0"),
     _end(NONE, "if not torch.equal(out, out_ref):", "    return False, 1.0", "return True, 0.0"),
     _end(NONE, "passed = torch.equal(out, out_ref)", "return passed, 0.0 if passed else 1.0"),
     _end(NONE, "diff = (out - out_ref).abs().max().item()", "return diff < 1e-3, diff"),

@@ -7,7 +7,7 @@ from typing import cast
 
 from orchestrator.author.check.flow import constants, torch_model
 from orchestrator.author.check.flow.expressions import spread
-from orchestrator.author.check.flow.frames import SELF_DTYPE, Event
+from orchestrator.author.check.flow.frames import CONTEXT, SELF_DTYPE, STREAM, Event
 from orchestrator.author.check.flow.tensor_calls import (
     Arguments,
     TensorCalls,
@@ -178,8 +178,12 @@ class Calls(TensorCalls):
         if path in ("self.device", "torch.device"):
             host = args and isinstance(args[0], Const) and str(args[0].value).startswith("cpu")
             return Const("cpu") if host else Name("device")
-        if path in ("torch.cuda.set_stream", "torch.set_default_device"):
-            machine.streams += path.endswith("stream")
+        if path in torch_model.STREAMS:
+            return STREAM
+        if path in torch_model.CONTEXTS:
+            return CONTEXT
+        if path == "torch.cuda.set_stream" or (path == "context.enter_context" and STREAM in args):
+            machine.streams += 1
             return NONE
         name = torch_model.torch_name(path)
         if name in torch_model.MAKERS:

@@ -196,3 +196,6 @@ def merge(one: dict[str, Value], other: dict[str, Value]) -> dict[str, Value]:
 SELF = Name("self")
 CONFIG = Name("config")
 SELF_DTYPE = Name("self.dtype")
+# The benchmark's stream, or one that was made of it; a context that is none.
+STREAM = Name("stream")
+CONTEXT = Name("context")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import sys
+from functools import cached_property
 
-from orchestrator.author.check.flow import constants
+from orchestrator.author.check.flow import constants, torch_model
 from orchestrator.author.check.flow.assignments import Assignments
 from orchestrator.author.check.flow.expressions import iterated
-from orchestrator.author.check.flow.frames import DEEPEST, SELF, Machine, merge
+from orchestrator.author.check.flow.frames import CONTEXT, DEEPEST, SELF, STREAM, Machine, merge
 from orchestrator.author.check.flow.values import (
     NONE,
     UNKNOWN,
@@ -21,8 +23,10 @@ from orchestrator.author.check.flow.values import (
     Tensor,
     Value,
     either,
+    options,
     tokens,
 )
+from orchestrator.author.check.source import dotted
 
 _RECURSIONS = 2
 
@@ -39,13 +43,24 @@ class Interpreter(Assignments):
             self.source.scope(node) for kind in yields for node in self.source.walk(kind)
         }
 
+    @cached_property
+    def _seeded_by_module(self) -> bool:
+        source = self.source
+        return any(
+            dotted(call.func) in torch_model.SEEDERS and source.scope(call) is source.tree
+            for call in source.walk(ast.Call)
+        )
+
     def method(self, name: str, args: list[Value], phase: str) -> Value | None:
         """Run the runner's method ``name``; None when it has none."""
         found = self.runner.methods.get(name)
         if found is None:
             return None
-        self.machine.phase = phase
-        self.machine.streams = 0
+        machine = self.machine
+        machine.phase, machine.streams = phase, 0
+        if machine.global_seed is not None or self._seeded_by_module:
+            # Seeded before: each phase draws other numbers of it, whichever those are.
+            machine.global_seed = UNKNOWN
         return self.invoke(Function(found, None, bound=True), args, found)
 
     # Calls of the runner's own functions.
@@ -237,22 +252,12 @@ class Interpreter(Assignments):
 
     def _is_stream(self, node: ast.expr, value: Value) -> bool:
         """Whether a context is a stream's; one that cannot be told counts as one."""
-        if isinstance(node, ast.Call):
-            text = ast.unparse(node.func).lower()
-            if any(
-                word in text for word in ("no_grad", "inference_mode", "cuda.device", "autocast")
-            ):
-                return False
-            inner = " ".join(
-                ast.unparse(a) for a in (*node.args, *(k.value for k in node.keywords))
-            )
-            return (
-                "stream" in text
-                or "tc_s" in inner
-                or "stream" in inner.lower()
-                or "torch" not in text
-            )
-        return value == Name("stream") or "stream" in ast.unparse(node).lower()
+        callee = dotted(node.func) if isinstance(node, ast.Call) else None
+        first = (callee or "").split(".")[0]
+        module = self.source.imports.get(first, "").split(".")[0]
+        if first == "open" or module in sys.stdlib_module_names:
+            return STREAM in options(value)
+        return any(option == STREAM or option != CONTEXT for option in options(value))
 
     def _do_try(self, node: ast.Try, frame: Frame) -> bool:
         before = dict(frame.names)

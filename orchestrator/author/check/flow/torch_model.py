@@ -70,6 +70,19 @@ SEEDERS = _words(
 )
 # Functions of frameworks and of runners that seed everything, by their last name.
 SEEDING_NAMES = frozenset({"set_random_seed", "seed_everything", "seed_all", "set_seed"})
+STREAMS = frozenset(
+    {
+        *(f"torch.cuda.{name}" for name in ("stream", "Stream", "StreamContext", "ExternalStream")),
+        *("self.stream", "self.as_torch_stream"),
+    }
+)
+CONTEXTS = frozenset(
+    {
+        *(f"torch.{name}" for name in ("no_grad", "inference_mode", "enable_grad", "autocast")),
+        *("torch.cuda.device", "torch.set_grad_enabled", "torch.amp.autocast"),
+        *("contextlib.nullcontext", "contextlib.ExitStack"),
+    }
+)
 DTYPE_ALIASES = {
     "torch.half": "torch.float16",
     "torch.float": "torch.float32",

@@ -170,7 +170,7 @@ def foreign_import(benchmark: Benchmark) -> Iterator[Hit]:
         sys.stdlib_module_names
         | FRAMEWORKS
         | _DEBUGGERS
-        | {"torch", _WRAPPER, "harness", *_operators(benchmark)}
+        | {"torch", "cuda", _WRAPPER, "harness", *_operators(benchmark)}
     )
     for statement, module in _imports(runner):
         first = module.split(".")[0]

@@ -38,7 +38,7 @@ _EXACT_NAME = re.compile(
     r"unpack|repack|permute_cols|moe_permute|shuffle_rows|convert_vertical_slash_indexes)(?:_|$)"
 )
 _COMPUTES_NAME = re.compile(
-    r"quant|fp8|int8|gemm|(?:^|_)mm(?:_|$)|matmul|attention|norm|sum|softmax|unpermute"
+    r"quant|fp8|int8|gemm|moe_gather|(?:^|_)mm(?:_|$)|matmul|attention|norm|sum|softmax|unpermute"
 )
 _WHOLE_NUMBERS = frozenset({"torch.int16", "torch.int32", "torch.int64", "torch.bool"})
 
@@ -76,18 +76,12 @@ def _thresholds(trace: Trace) -> Iterator[tuple[Event, Value, ast.AST]]:
             if value is not None and reason == NONE:
                 yield event, value, _argument(event, 2, "threshold")
         elif event.name in ("compare:Gt", "compare:GtE", "compare:Lt", "compare:LtE"):
-            left, right = event.args
-            greater = event.name.startswith("compare:G")
-            cosine, limit = (left, right) if isinstance(left, Cosine) else (right, left)
-            if not isinstance(cosine, Cosine) or not isinstance(limit, Const):
-                continue
-            least = limit.value
-            if type(least) not in (int, float):
-                continue
-            # similarity > least, or 1 - similarity < most.
-            passes_above = greater is (cosine is left)
-            if passes_above is not cosine.distance:
-                yield event, Const(1 - least if cosine.distance else least), event.node
+            # similarity > least or < least, 1 - similarity likewise: one side passes.
+            for cosine, limit in (event.args, reversed(event.args)):
+                if isinstance(cosine, Cosine) and isinstance(limit, Const):
+                    number = limit.value
+                    if type(number) in (int, float) and 0 < number < 1:
+                        yield event, Const(1 - number if cosine.distance else number), event.node
 
 
 def _argument(event: Event, position: int, word: str) -> ast.AST:

@@ -27,7 +27,12 @@ from orchestrator.author.check.source import Source
 
 # Touched in part, or only while the operator works: a call moves less than all of them, or nothing
 # that a caller could know.
-_PARTLY = re.compile(r"cache|pool|workspace|scratch|tmp|temp|buf|table", re.IGNORECASE)
+_PARTLY = re.compile(
+    r"cache|pool|workspace|scratch|tmp|temp|buf|table|"
+    # Numbers that say where and how many: next to nothing beside what they point to.
+    r"len|idx|index|indices|(?:^|_)ids?(?:_|$)|slot|map|pos|ptr|offset|cu_|perm|start|loc",
+    re.IGNORECASE,
+)
 
 
 @rule(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from orchestrator.author.check.benchmark import Benchmark
@@ -13,9 +14,9 @@ from orchestrator.author.check.rules.verification import VERIFY
 from orchestrator.author.check.runner import Runner
 from orchestrator.author.check.source import Function
 
-_COMPARING = frozenset(
-    {"check_diff", "equal", "allclose", "exact", "close", "cosine", "topk", "unordered"}
-)
+_CHECKS = frozenset({"exact", "close", "cosine", "topk", "unordered"})
+_RAISES = re.compile(r"assert|check|verify|compare|raise|expect", re.IGNORECASE)
+_EQUALITIES = frozenset({"equal", "allclose"})
 _RAISING = frozenset({"assert_close", "assert_allclose", "assert_equal", "assert_array_equal"})
 
 
@@ -175,7 +176,10 @@ def _may_fail(runner: Runner) -> bool:
             if any(True for _ in runner.source.walk(kind, function)):
                 return True
         for call in runner.calls(function):
-            if ast.unparse(call.func).rpartition(".")[2] in _RAISING:
+            name = ast.unparse(call.func).rpartition(".")[2]
+            # A helper of elsewhere that may well raise.
+            foreign = runner.callee(call) is None and name not in ("check_diff", *_CHECKS)
+            if name in _RAISING or (foreign and _RAISES.search(name)):
                 return True
     return False
 
@@ -184,13 +188,12 @@ def comparisons(runner: Runner) -> Iterator[ast.Call]:
     """Calls in what verification reaches that compare an output with a reference."""
     for function in reached(runner):
         for call in runner.calls(function):
-            if isinstance(call.func, ast.Attribute) and call.func.attr in _COMPARING:
-                owner = ast.unparse(call.func.value)
-                if owner in ("torch", "self", "self.verify") or call.func.attr in (
-                    "equal",
-                    "allclose",
-                ):
-                    yield call
+            if not isinstance(call.func, ast.Attribute):
+                continue
+            owner, name = ast.unparse(call.func.value), call.func.attr
+            checks = owner.endswith(".verify") and name in _CHECKS
+            if checks or name == "check_diff" or name in _EQUALITIES:
+                yield call
 
 
 @rule(
