@@ -46,9 +46,9 @@ def find_operators(
     """
     if not name.isidentifier():
         raise UsageError(f"{short(name)!r} is no operator's name", hint="give it without namespace")
-    files = gather(sources)
-    imported = unit_imports(unit_test)
-    search = _Search(name, files, imported)
+    read = Sources(sources, unit_test)
+    imported = read.imported
+    search = read.search(name)
     found = search.all()
     wanted = [o for o in found if framework in (None, o.framework)]
     if wanted:
@@ -62,7 +62,27 @@ def find_operators(
         )
     if search.trouble is not None:
         raise search.trouble
-    raise _nothing(name, files, search, sources)
+    raise _nothing(name, read.files, search, sources)
+
+
+class Sources:
+    """Sources, each file of which is read once, however many operators are looked up.
+
+    Raises ``UsageError`` for a source that is not there.
+    """
+
+    def __init__(self, sources: Sequence[Path], unit_test: Path | None = None) -> None:
+        self.files = gather(sources)
+        self.imported = unit_imports(unit_test)
+        self._cpp = reader(self.files.cpp)
+
+    def search(self, name: str) -> _Search:
+        """The search for one operator."""
+        return _Search(name, self.files, self.imported, self._cpp)
+
+    def find(self, name: str) -> list[Operator]:
+        """All operators called ``name``; raises ``TreeError`` where C++ cannot be understood."""
+        return self.search(name).all() if name.isidentifier() else []
 
 
 def _nothing(name: str, files: Files, search: _Search, sources: Sequence[Path]) -> UsageError:
@@ -80,11 +100,11 @@ def _nothing(name: str, files: Files, search: _Search, sources: Sequence[Path]) 
 class _Search:
     """One name in these files. ``trouble``: the first file that has the name but is unreadable."""
 
-    def __init__(self, name: str, files: Files, imported: Imported) -> None:
+    def __init__(self, name: str, files: Files, imported: Imported, cpp: CppReader) -> None:
         self._name = name
         self._files = files
         self._imported = imported
-        self._cpp: CppReader = reader(files.cpp)
+        self._cpp = cpp
         self.trouble: TreeError | None = None
 
     def all(self) -> list[Operator]:

@@ -7,18 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.author.facts import Framework, Operator, Place
-from orchestrator.errors import MxfleetError, UsageError
+from orchestrator.errors import TreeError, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.author.check.tree import Known
+    from orchestrator.author.locate import Sources
     from orchestrator.author.schema import Schema
 
 _FRAMEWORKS: dict[str, Framework] = {"sgl_kernel": "sgl"}
+# Namespaces that one library registers in, and its strings do not tell which: any of them will do.
+_BESIDE = {"_C": ("_C", "_C_cache_ops", "_C_custom_ar", "_C_cuda_utils")}
 
 
 def known_operators(sources: Sequence[Path], libraries: Sequence[Path]) -> Known | None:
     """How to look an operator's name up; None when there is nothing to look in.
 
+    A library among the ``sources`` is one of the ``libraries``.
     A built library says what a source says of the same operator, and comes first: it is what runs.
     Raises ``UsageError`` for a path that is not there, ``TreeError`` for a library that is none.
     """
@@ -27,21 +31,29 @@ def known_operators(sources: Sequence[Path], libraries: Sequence[Path]) -> Known
     for path in (*sources, *libraries):
         if not path.exists():
             raise UsageError("there is no such file or folder", where=str(path))
+    from orchestrator.author.binary import is_library
+
+    libraries = [*libraries, *filter(is_library, sources)]
+    sources = [path for path in sources if not is_library(path)]
     built: dict[str, list[Operator]] = {}
     for path in libraries:
         for operator in _in_library(path):
             built.setdefault(operator.name, []).append(operator)
+
+    read: list[Sources] = []
 
     def look_up(name: str) -> Sequence[Operator]:
         found = built.get(name, [])
         namespaces = {operator.namespace for operator in found}
         if not sources:
             return found
-        from orchestrator.author.locate import find_operators
+        if not read:
+            from orchestrator.author.locate import Sources
 
+            read.append(Sources(sources))
         try:
-            written = find_operators(name, sources, None, None)
-        except MxfleetError:  # no source has it
+            written = read[0].find(name)
+        except TreeError:  # what cannot be understood says nothing
             written = []
         return [*found, *(one for one in written if one.namespace not in namespaces)]
 
@@ -53,7 +65,8 @@ def _in_library(path: Path) -> list[Operator]:
 
     found = []
     for namespace, some in schemas(path).items():
-        found += [_operator(namespace, schema, path) for schema in some]
+        for name in _BESIDE.get(namespace, (namespace,)):
+            found += [_operator(name, schema, path) for schema in some]
     return found
 
 

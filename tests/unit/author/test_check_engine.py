@@ -303,7 +303,7 @@ def test_a_reason_silences_a_rule_at_its_line(tree: Tree) -> None:
     assert [one.rule for one in ignoring(tree, "")] == ["other-default"]
     assert ignoring(tree, "# mxfleet: ignore[other-default] as upstream has it") == []
     assert ignoring(tree, "", "        # mxfleet: ignore[other-default] as upstream has it\n") == []
-    stacked = "        # mxfleet: ignore[other-default] as upstream has it\n        # nothing else differs\n"
+    stacked = "        # mxfleet: ignore[other-default] as upstream has it\n        # and more\n"
     assert ignoring(tree, "", stacked) == []
     both = "# mxfleet: ignore[unread-key, other-default] as upstream has it"
     assert [one.rule for one in ignoring(tree, both)] == ["unused-ignore"]
