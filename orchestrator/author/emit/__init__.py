@@ -73,14 +73,16 @@ def draft(
 
 def _literal_dtype(operator: Operator, trial: Trial) -> str | None:
     """The dtype of the first tensor that the operator reads, where the test says it outright."""
+    made = []
     for argument in operator.arguments:
         text = trial.arguments.get(argument.name)
-        if text is None or not text.isidentifier() or argument.mutated:
-            continue
-        made = tensor(text, trial.prepare)
-        if made.dtype is not None and made.dtype.startswith("torch."):
-            return made.dtype.removeprefix("torch.")
-    return None
+        if text is not None and text.isidentifier():
+            made.append((argument.mutated, tensor(text, trial.prepare)))
+    # What is only filled comes last.
+    for _, one in sorted(made, key=lambda pair: (pair[1].made != "data", pair[0])):
+        if one.dtype is not None and one.dtype.startswith("torch."):
+            return one.dtype.removeprefix("torch.")
+    return operator.dtypes[0] if len(operator.dtypes) == 1 else None
 
 
 def _missing(material: Material) -> list[Todo]:

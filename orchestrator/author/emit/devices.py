@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Collection, Iterable, Sequence
 
 from orchestrator.author.emit import code
@@ -71,6 +72,26 @@ def only_sets_up(statement: str, names: Collection[str]) -> bool:
         name = called.attr if isinstance(called, ast.Attribute) else code.root(called)
         return name in _SETTINGS
     return False
+
+
+def without_context(statement: str, names: Collection[str]) -> list[str]:
+    """The statements of a block that is there only for the device: ``with torch.device(..):``.
+
+    The runner makes all of its data within one.
+    """
+    (node, *others) = code.parsed(statement)
+    if others or not isinstance(node, ast.With) or len(node.items) != 1:
+        return [statement]
+    item = node.items[0]
+    if item.optional_vars is not None or not is_device(item.context_expr, names):
+        return [statement]
+    lines = statement.split("\n")
+    found = []
+    for inner in node.body:
+        block = lines[inner.lineno - 1 : inner.end_lineno]
+        block[0] = block[0][inner.col_offset :]
+        found.append(textwrap.dedent("\n".join([" " * inner.col_offset + block[0], *block[1:]])))
+    return found
 
 
 def in_method(text: str, names: Collection[str], device: str = "device") -> str:

@@ -8,7 +8,7 @@ runner says ``cuda:N`` and counts bytes itself. The tree is read, never imported
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,14 +44,26 @@ class Dialect:
         name = "self.poison" if self.rich else "_poison"
         return f"{name}({', '.join(tensors)})"
 
-    def moved(self, read: Sequence[str], written: Sequence[str]) -> list[str]:
-        """Declare the bytes of a call: tensors, or numbers (in brackets) where they are a part."""
+    def moved(
+        self, read: Sequence[str], written: Sequence[str], maybe: Collection[str] = ()
+    ) -> list[str]:
+        """Declare the bytes of a call: tensors, or numbers where they are a part of one.
+
+        ``maybe``: those that may be None.
+        """
+        lines, given = [], {}
+        for name, moved in (("read", read), ("written", written)):
+            given[name] = _tuple(moved)
+            if maybe and set(maybe) & set(moved):
+                lines.append(f"{name} = {_tuple(moved)}")
+                given[name] = f"[one for one in {name} if one is not None]"
         if self.rich:
-            return [f"self.moves(state, read={_tuple(read)}, written={_tuple(written)})"]
+            moves = ", ".join(f"{name}={items}" for name, items in given.items())
+            return [*lines, f"self.moves(state, {moves})"]
         lines = []
         for what, moved in (("reads", read), ("writes", written)):
             if moved:
-                total = " + ".join(_nbytes(one) for one in moved)
+                total = " + ".join(_nbytes(one, one in maybe) for one in moved)
                 lines.append(f"state.add_global_memory_{what}({total})")
         return lines
 
@@ -104,7 +116,8 @@ def _tuple(items: Sequence[str]) -> str:
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
 
-def _nbytes(moved: str) -> str:
+def _nbytes(moved: str, maybe: bool) -> str:
     if not moved.replace("self.", "").isidentifier():
         return moved
-    return f"{moved}.numel() * {moved}.element_size()"
+    nbytes = f"{moved}.numel() * {moved}.element_size()"
+    return f"(0 if {moved} is None else {nbytes})" if maybe else nbytes

@@ -20,6 +20,7 @@ class Reference:
     """``helpers``: sources for the module, the last one the reference itself where there is one.
 
     ``call``: statements that compute ``expected`` names from ``inputs``; empty: there is none.
+    ``after``: statements that need both it and what the call left; ``compared``: the comparisons.
     ``values``: inputs whose contents it reads, not only their shapes. ``cloned``: inputs of which
     it takes copies by itself. ``makes_tensors``: it needs a default device. ``function``: its name.
     """
@@ -33,6 +34,7 @@ class Reference:
     function: str | None = None
     makes_tensors: bool = False
     compared: tuple[Output, ...] = ()
+    after: tuple[str, ...] = ()
 
 
 def assemble(
@@ -41,6 +43,7 @@ def assemble(
     late: Sequence[str],
     statements: Sequence[str],
     after: Sequence[str],
+    changed: Collection[str],
     compared: Sequence[Output],
     helpers: Sequence[str],
     device_names: Collection[str],
@@ -51,13 +54,14 @@ def assemble(
     """The reference of a trial.
 
     ``late``: statements before the call that only the reference needs; ``made``: names of data;
-    ``parameters``: of the test. ``label``: what its function is called.
+    ``changed``: of those and of results, what the call makes or changes. ``parameters``: of the
+    test. ``label``: what its function is called.
     """
     own = steps.several([devices.in_helper(text, device_names) for text in helpers])
     defined = code.binds(helpers)
-    body, compared = _with_expected(
-        [*_needed_late(late, statements, after, compared), *statements], compared, defined
-    )
+    statements, after = _apart(statements, after, changed)
+    statements, compared = _with_expected(statements, compared, defined, changed, after)
+    body = _needed([*late, *statements], after, compared)
     rest = [*after, *(t for one in compared for t in (one.actual, one.expected, one.when or "0"))]
     bound = code.binds(body)
     expected = [name for name in code.reads(rest) if name in bound]
@@ -67,7 +71,7 @@ def assemble(
     )
     cloned = frozenset(name for name in inputs if _only_cloned(name, body))
     if not body or not expected:
-        return Reference(tuple(own), compared=tuple(compared))
+        return Reference(tuple(own), compared=tuple(compared), after=tuple(after))
     simple = _single_call(body, defined)
     if simple is not None and not _used_elsewhere(simple, [*after, *own], own):
         named = [_with_name(text, simple, label) for text in own]
@@ -83,6 +87,7 @@ def assemble(
             label,
             devices.makes_tensors([*named, *call]),
             tuple(compared),
+            tuple(after),
         )
     lines = steps.several([devices.in_helper(text, device_names) for text in body])
     returned = ", ".join(expected)
@@ -104,6 +109,7 @@ def assemble(
         label,
         devices.makes_tensors([*own, *lines]),
         tuple(compared),
+        tuple(after),
     )
 
 
@@ -120,27 +126,47 @@ def _only_cloned(name: str, body: Sequence[str]) -> bool:
     return all(id(n) in clones for n in nodes if isinstance(n, ast.Name) and n.id == name)
 
 
-def _needed_late(
-    late: Sequence[str], statements: Sequence[str], after: Sequence[str], compared: Sequence[Output]
-) -> list[str]:
+def _apart(
+    statements: Sequence[str], after: Sequence[str], changed: Collection[str]
+) -> tuple[list[str], list[str]]:
+    """What computes only from the inputs, and what reads what the call has made or changed."""
+    bound_after = set(code.binds(after))
+    early = [text for text in statements if not bound_after & set(code.reads(text))]
+    late = [text for text in statements if bound_after & set(code.reads(text))]
+    tainted = set(changed)
+    pure, rest = list(early), []
+    for text in [*after, *late]:
+        touched = set(code.binds(text)) | code.changes(text)
+        if tainted & {*code.reads(text), *touched}:
+            tainted |= touched
+            rest.append(text)
+        else:
+            pure.append(text)
+    return pure, rest
+
+
+def _needed(body: Sequence[str], after: Sequence[str], compared: Sequence[Output]) -> list[str]:
+    """The statements that what follows depends on: a tolerance, say, is not among them."""
     texts = [t for one in compared for t in (one.actual, one.expected, one.when or "0")]
-    wanted = code.reads([*statements, *after, *texts])
-    # What the statements change, they need as well.
-    wanted += [name for text in statements for name in code.changes(text)]
-    flags = code.needed(late, wanted)
-    return [text for text, flag in zip(late, flags, strict=True) if flag]
+    flags = code.needed(body, code.reads([*after, *texts]))
+    return [text for text, flag in zip(body, flags, strict=True) if flag]
 
 
 def _with_expected(
-    body: Sequence[str], compared: Sequence[Output], defined: Collection[str]
+    body: Sequence[str],
+    compared: Sequence[Output],
+    defined: Collection[str],
+    changed: Collection[str],
+    after: Sequence[str],
 ) -> tuple[list[str], list[Output]]:
     """The body, with a name for what is only computed within a comparison."""
     found = list(body)
     outputs: list[Output] = []
+    beyond = {*changed, *code.binds(after)}
     for output in compared:
         node = ast.parse(output.expected, mode="eval").body
         called = {code.root(n.func) for n in ast.walk(node) if isinstance(n, ast.Call)}
-        if called & set(defined):
+        if called & set(defined) and not beyond & set(code.reads(output.expected)):
             name = "expected" if "expected" not in code.binds(found) else f"expected_{len(outputs)}"
             found.append(f"{name} = {output.expected}")
             output = replace(output, expected=name)

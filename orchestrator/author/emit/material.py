@@ -73,6 +73,12 @@ class Material:
                 found.setdefault(one.name, one)
         return list(found.values())
 
+    @property
+    def maybe_none(self) -> list[str]:
+        """Tensors of the call that may be None, by how the test makes them."""
+        optional = [o.name for o in self.passed if o.argument.optional and o.name is not None]
+        return [name for name in optional if _may_be_none(name, self.prepare)]
+
     def attribute(self, name: str) -> str:
         """The runner's attribute that holds a tensor of the timed call."""
         return f"timed_{name}" if name in self.keys | _METHODS else name
@@ -83,7 +89,8 @@ def gather(operator: Operator, trial: Trial, settings: Settings, label: str) -> 
     names = devices.device_names([*trial.helpers, *trial.prepare], trial.device_names)
     prepare = [
         text
-        for text in trial.prepare
+        for whole in trial.prepare
+        for text in devices.without_context(whole, names)
         if text not in settings.unpacked and not devices.only_sets_up(text, names)
     ]
     given, hoisted, todos = _given(operator, trial, prepare)
@@ -100,6 +107,7 @@ def gather(operator: Operator, trial: Trial, settings: Settings, label: str) -> 
         late=late,
         statements=[t for t in trial.reference if not devices.only_sets_up(t, names)],
         after=trial.after,
+        changed=[*results, *(one.name for one in given if one.name and one.argument.mutated)],
         compared=compared,
         helpers=helpers,
         device_names=names,
@@ -108,7 +116,7 @@ def gather(operator: Operator, trial: Trial, settings: Settings, label: str) -> 
         place=str(trial.place),
     )
     compared = list(reference.compared)
-    rest = [*reference.call, *trial.after, *(t for one in compared for t in _texts(one))]
+    rest = [*reference.call, *reference.after, *(t for one in compared for t in _texts(one))]
     bound = set(code.binds(early))
     needed = [n for n in [*call_names, *code.reads(rest)] if n in bound]
     tensors = {one.name: tensor(one.name, early) for one in given if one.name is not None}
@@ -119,7 +127,7 @@ def gather(operator: Operator, trial: Trial, settings: Settings, label: str) -> 
     statements = [code.renamed(devices.in_method(text, names), into) for text in early]
     if settings.dtype_is_literal:
         statements = [_with_own_dtype(text, settings.dtype.default) for text in statements]
-    after = [devices.in_method(t, names, _device_of(given)) for t in trial.after]
+    after = [devices.in_method(t, names, _device_of(given)) for t in reference.after]
     return Material(
         given=tuple(given),
         prepare=(*copies, *statements),
@@ -145,6 +153,16 @@ def _with_own_dtype(text: str, name: str) -> str:
         if path is not None and path.startswith("torch.") and canonical(path) == f"torch.{name}":
             edit.replace(node, "self.dtype")
     return edit.done()
+
+
+def _may_be_none(name: str, prepare: Sequence[str]) -> bool:
+    for text in prepare:
+        if name not in code.binds(text):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Constant) and node.value is None:
+                return True
+    return False
 
 
 def _speller(spelled: Mapping[str, str]) -> Callable[[str], str | None]:

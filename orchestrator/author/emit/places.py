@@ -24,12 +24,17 @@ def from_roots(operator: Operator, trial: Trial, roots: Sequence[Path]) -> tuple
 
 
 def shown(path: str, roots: Sequence[Path]) -> str:
-    """``path`` from the innermost of ``roots`` that holds it, else the file and its folder."""
+    """``path`` from the innermost of ``roots`` that holds it.
+
+    Where none does: as it is when it leads downwards, else the file and its folder.
+    """
     absolute = Path(os.path.abspath(path))  # noqa: PTH100 - of links, the path that was named
     inner = [Path(os.path.abspath(root)) for root in roots]  # noqa: PTH100
     holding = [root for root in inner if root in absolute.parents]
     if holding:
         return absolute.relative_to(max(holding, key=lambda root: len(root.parts))).as_posix()
+    if not Path(path).is_absolute() and ".." not in Path(path).parts:
+        return Path(path).as_posix()
     return "/".join(absolute.parts[-2:]).lstrip("/")
 
 

@@ -94,12 +94,9 @@ class Runner:
         return "\n".join([*head, *_indented(body)])
 
     def _init(self) -> list[str]:
-        lines = ["super().__init__(name, config)"]
+        lines = [f"super().__init__(name, config){_beside(self._settings.dtype, 'dtype: ')}"]
         for one in self._settings.own:
             lines.append(f"self.{one.key} = {one.read}{_beside(one)}")
-        why = self._settings.dtype.why
-        if why is not None:
-            lines.append(f"{INFERRED} dtype: {why}")
         return ["def __init__(self, name, config):", *_indented(lines)]
 
     def _metrics(self) -> list[str]:
@@ -113,7 +110,7 @@ class Runner:
             lines.append(f"state.add_element_count({moved.elements}.numel())")
         if moved.why:
             lines.append(f"{INFERRED} {'; '.join(moved.why)}")
-        lines += self._dialect.moved(moved.read, moved.written)
+        lines += self._dialect.moved(moved.read, moved.written, moved.maybe)
         return ["def define_metrics(self, state):", *_indented(lines)]
 
     def _shape(self) -> str:
@@ -131,10 +128,9 @@ class Runner:
             if tensor is None:
                 return '"()"'
             return f'"(" + " ".join(map(str, {self._held(tensor)}.shape)) + ")"'
-        half = -(-len(words) // 2)
-        if len(words) <= _FEW:
-            return f'f"({" ".join(words)})"'
-        return f'f"({" ".join(words[:half])} " f"{" ".join(words[half:])})"'
+        lines = [" ".join(words[n : n + _FEW]) for n in range(0, len(words), _FEW)]
+        pieces = [f"{line} " for line in lines[:-1]] + [f"{lines[-1]})"]
+        return " ".join(f'f"{piece}"' for piece in ["(" + pieces[0], *pieces[1:]])
 
     def _prepare(self) -> list[str]:
         material = self._material
@@ -245,7 +241,7 @@ class Runner:
         """Whether the timed buffers can be checked: nothing that they come from is lost."""
         return (
             self._dialect.rich
-            and bool(self._material.reference.call)
+            and bool(self._material.reference.call or self._material.after)
             and not self._material.overwritten
             and bool(self._material.compared)
         )
@@ -349,8 +345,8 @@ def used_attributes(source: str) -> frozenset[str]:
     )
 
 
-def _beside(one: Setting) -> str:
-    return f"  {INFERRED} {one.why}" if one.why else ""
+def _beside(one: Setting, what: str = "") -> str:
+    return f"  {INFERRED} {what}{one.why}" if one.why else ""
 
 
 def _indented(lines: Sequence[str]) -> list[str]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.author.emit import code, values
 from orchestrator.author.emit.values import Choice
-from orchestrator.author.facts import Operator, Trial
+from orchestrator.author.facts import Operator, Parameter, Trial
 from orchestrator.errors import UsageError
 from orchestrator.inventory.spelling import unknown
 
@@ -28,6 +29,7 @@ _TAKEN = frozenset(
         *("library", "quantised", "threshold_reason", "device_type", "compute_dtype"),
     }
 )
+_DTYPE_NAME = re.compile(r"bfloat16|float(16|32|64)|int(8|16|32|64)")
 _PLAIN = (bool, int, float, str, type(None))
 FALLBACK_DTYPE = "float32"
 
@@ -111,7 +113,8 @@ def settle(
         if name in (*trial.device_names, *trial.seed_names):
             continue
         if name == main:
-            spelled[name] = "self.dtype"
+            by_name = choice.parameter.kind == "str"
+            spelled[name] = 'str(self.dtype).removeprefix("torch.")' if by_name else "self.dtype"
             continue
         taken_apart = _unpacking(trial, name, choice)
         if taken_apart is not None:
@@ -147,9 +150,15 @@ def settle(
 
 def _main_dtype(trial: Trial) -> str | None:
     """The parameter that is the case's dtype."""
-    names = [one.name for one in trial.parameters if one.kind == "dtype"]
+    names = [one.name for one in trial.parameters if one.kind == "dtype" or _names_dtypes(one)]
     usual = [name for name in names if name in ("dtype", "torch_dtype", "data_type")]
     return next(iter([*usual, *names]), None)
+
+
+def _names_dtypes(one: Parameter) -> bool:
+    """Whether the test's values are names of dtypes, for ``getattr(torch, name)``."""
+    texts = [value.strip("'\"") for value in one.values]
+    return one.kind == "str" and all(_DTYPE_NAME.fullmatch(text) for text in texts)
 
 
 def _setting(name: str, choice: Choice) -> Setting:

@@ -26,13 +26,15 @@ _SOURCES = re.compile(r"keys?|values?|k|v|kv_c|k_pe|kv")
 class Traffic:
     """Expressions of what a call reads and writes: tensors, or numbers of bytes.
 
-    ``why``: what was concluded of parts; ``elements``: the tensor whose elements are counted.
+    ``why``: what was concluded of parts; ``elements``: the tensor whose elements are counted;
+    ``maybe``: tensors that may be None.
     """
 
     read: tuple[str, ...]
     written: tuple[str, ...]
     elements: str
     why: tuple[str, ...] = ()
+    maybe: frozenset[str] = frozenset()
 
 
 def traffic(material: Material, attribute: Callable[[str], str]) -> Traffic:
@@ -57,7 +59,9 @@ def traffic(material: Material, attribute: Callable[[str], str]) -> Traffic:
         if one.name in material.overwritten:
             written.append(moved)
     written += [f"self.{name}" for name in material.results]
-    return Traffic(tuple(read), tuple(written), _counted(material, attribute), tuple(why))
+    maybe = frozenset(attribute(name) for name in material.maybe_none)
+    counted = _counted(material, attribute)
+    return Traffic(tuple(read), tuple(written), counted, tuple(why), maybe)
 
 
 def _counted(material: Material, attribute: Callable[[str], str]) -> str:

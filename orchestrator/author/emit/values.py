@@ -103,7 +103,7 @@ def _rank(
     """Smaller is better: dtypes first, then sizes that are multiples, then large ones."""
     dtype, odd, size = 0, 0, 1.0
     for name, value in values.items():
-        if known[name].kind == "dtype":
+        if known[name].kind == "dtype" or str(value) in _DTYPES:
             short = dtype_name(value)
             dtype += dtypes.index(short) if short in dtypes else len(dtypes)
         for number in value if isinstance(value, tuple) else (value,):

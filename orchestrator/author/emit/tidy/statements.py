@@ -254,15 +254,12 @@ class _Writer:
         # Comments that follow, as deep as the block, are still its own.
         following = last + 1
         while following in self._own or self._is_blank(following):
-            if following in self._own and self._own[following][0] <= indent + self._offset(body):
+            if following in self._own and self._own[following][0] < body[0].col_offset:
                 break
             following += 1
         inner = [at for at in self._own if last < at < following]
         if inner:
             self.comments_until(max(inner) + 1, indent + STEP)
-
-    def _offset(self, body: Sequence[ast.stmt]) -> int:
-        return 0 if not body else max(0, body[0].col_offset - STEP)
 
     def _if(self, node: ast.If, indent: int, word: str = "if ") -> None:
         self._head(node, self._set(word, node.test, indent, ":"), node.body, indent)
