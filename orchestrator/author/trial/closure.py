@@ -1,0 +1,271 @@
+"""The definitions that pieces of a test need to run elsewhere: helpers, constants, imports.
+
+Followed transitively, also into local modules that the test imports; what leads out of the tree is
+an import when a runner may have it, and a ``Todo`` when it is of the operator's own library.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping
+
+from orchestrator.author.facts import Todo
+from orchestrator.author.trial import well_known
+from orchestrator.author.trial.calls import OperatorCalls
+from orchestrator.author.trial.literals import NotLiteral, evaluate
+from orchestrator.author.trial.parameters import lookup_in
+from orchestrator.author.trial.scopes import BUILTINS, FunctionNode, binds, reads
+from orchestrator.author.trial.source import Imported, Source
+
+_PLAIN = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "triton", "scipy", "einops"}
+
+
+def text_of(node: ast.stmt, source: Source) -> str:
+    """A statement as the test has it, comments included, or as it has become since."""
+    first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+    lines = source.lines[first - 1 : node.end_lineno]
+    text = textwrap.dedent("\n".join(lines)).rstrip()
+    try:
+        there = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        there = []
+    if len(there) == 1 and ast.dump(there[0]) == ast.dump(node):
+        return text
+    return ast.unparse(node)
+
+
+class Closure:
+    """Collects what is needed; ``helpers`` can be defined in their order."""
+
+    def __init__(
+        self,
+        source: Source,
+        calls: OperatorCalls,
+        siblings: Mapping[str, FunctionNode],
+        imports: Mapping[str, Imported],
+    ) -> None:
+        self.helpers: list[str] = []
+        self.imports: dict[str, None] = {}
+        self.defined: dict[str, Source] = {}
+        self.missing: dict[str, None] = {}
+        self.todos: list[Todo] = []
+        self._source = source
+        self._calls = calls
+        self._siblings = siblings
+        self._local_imports = imports
+
+    def need(self, names: Iterable[str], source: Source, place: ast.AST) -> None:
+        """Collect what defines ``names`` as ``source`` sees them. ``place``: who needs them."""
+        for name in names:
+            self._need(name, source, place)
+
+    def _need(self, name: str, source: Source, place: ast.AST) -> None:
+        if name in self.defined or name in self.missing:
+            known = self.defined.get(name)
+            if known is not None and known is not source and self._owner(name, source) is not known:
+                self._todo(f"two different {name} are used: rename one of them", source, place)
+            return
+        if name in BUILTINS and name not in source.definitions:
+            return
+        if name in self._siblings and source is self._source:
+            self.defined[name] = source
+            self._define([self._siblings[name]], source)
+            return
+        imported = source.imports.get(name)
+        if source is self._source and name in self._local_imports:
+            imported = self._local_imports[name]
+        if imported is not None:
+            self._import(name, imported, source, place)
+            return
+        statements = source.definitions.get(name)
+        if statements:
+            self.defined[name] = source
+            self._define(statements, source)
+            return
+        for star in (i for i in source.imports.values() if i.attribute == "*"):
+            local = source.local(star)
+            if local is not None and name in {**local[0].definitions, **local[0].imports}:
+                self._need(name, local[0], place)
+                return
+        self.missing.setdefault(name)
+
+    def _owner(self, name: str, source: Source) -> Source:
+        """The file that defines ``name`` as ``source`` sees it."""
+        imported = source.imports.get(name)
+        local = source.local(imported) if imported is not None else None
+        return source if local is None else local[0]
+
+    # -- definitions ----------------------------------------------------------------------------
+
+    def _define(self, statements: list[ast.stmt], source: Source) -> None:
+        for statement in statements:
+            for part in self._run(statement, source):
+                made = _Bare(self._resolvable(source)).visit(copy.deepcopy(part))
+                made = self.flattened(made, source, part)
+                for bound in binds(made):
+                    self.defined.setdefault(bound, source)
+                self.need(reads(made), source, part)
+                text = text_of(made, source)
+                if text not in self.helpers:
+                    self.helpers.append(text)
+
+    def _run(self, statement: ast.stmt, source: Source) -> list[ast.stmt]:
+        """The statements of a top-level block that are run."""
+        if isinstance(statement, ast.If):
+            try:
+                known = evaluate(statement.test, lookup_in(source))
+            except NotLiteral:
+                return [statement]
+            return statement.body if known else statement.orelse
+        return [statement]
+
+    def flattened(self, node: ast.stmt, source: Source, place: ast.AST) -> ast.stmt:
+        """``utils.reference(x)`` of a local module -> ``reference(x)``, which is then defined."""
+        made = _Modules(self, source, place).visit(node)
+        assert isinstance(made, ast.stmt)
+        return made
+
+    def _resolvable(self, source: Source) -> frozenset[str]:
+        """Names whose meaning a runner can have without the operator's framework."""
+        imported = {
+            name
+            for name, what in source.imports.items()
+            if what.module.partition(".")[0] in _PLAIN and not what.level
+        }
+        return frozenset(imported) | BUILTINS
+
+    # -- imports --------------------------------------------------------------------------------
+
+    def _import(self, name: str, imported: Imported, source: Source, place: ast.AST) -> None:
+        local = source.local(imported)
+        if local is not None and not self._calls.is_import(imported):
+            found, attribute = local
+            if attribute is None:
+                self.missing.setdefault(name)
+                self._todo(f"module {imported.path} is used as a value", source, place)
+                return
+            self._need(attribute, found, place)
+            if attribute != name and attribute in self.defined:
+                self.defined[name] = source
+                self.helpers.append(f"{name} = {attribute}")
+            return
+        if local is not None and self._from_library(name, imported, local):
+            return
+        known = well_known.definition(imported.attribute or name)
+        head = imported.module.partition(".")[0]
+        if head not in _PLAIN and known is not None and imported.attribute:
+            self.defined[name] = source
+            self.need(reads(known), self._source, place)
+            self.helpers.append(ast.unparse(known))
+            if imported.attribute != name:
+                self.helpers.append(f"{name} = {imported.attribute}")
+            return
+        if (
+            imported.level
+            or head in ("tests", "test", "unit_test")
+            or (self._calls.is_import(imported))
+        ):
+            self.missing.setdefault(name)
+            dots = "." * imported.level
+            self._todo(
+                f"{name} comes from {dots}{imported.module}, which is not at hand: write out what "
+                "it does",
+                source,
+                place,
+            )
+            return
+        self.defined[name] = source
+        self.imports.setdefault(_statement(name, imported))
+
+    def _from_library(
+        self, name: str, imported: Imported, local: tuple[Source, str | None]
+    ) -> bool:
+        """Take a definition from the framework's own source, if it needs nothing more of it."""
+        found, attribute = local
+        if attribute is None or attribute not in found.definitions:
+            return False
+        trial = Closure(found, self._calls, {}, {})
+        trial.need([attribute], found, found.tree)
+        if trial.todos or trial.missing or len(trial.helpers) > 12:
+            return False
+        self.defined.update(trial.defined)
+        self.defined[name] = found
+        self.imports.update(trial.imports)
+        self.helpers.extend(h for h in trial.helpers if h not in self.helpers)
+        if attribute != name:
+            self.helpers.append(f"{name} = {attribute}")
+        return True
+
+    def _todo(self, what: str, source: Source, place: ast.AST) -> None:
+        todo = Todo(what, source.place(place))
+        if all(known.what != what for known in self.todos):
+            self.todos.append(todo)
+
+
+def _statement(name: str, imported: Imported) -> str:
+    if imported.attribute is None:
+        as_name = f" as {name}" if name != imported.module else ""
+        return f"import {imported.module}{as_name}"
+    as_name = f" as {name}" if name != imported.attribute else ""
+    return f"from {imported.module} import {imported.attribute}{as_name}"
+
+
+class _Bare(ast.NodeTransformer):
+    """Drops decorators of pytest and compilers, and annotations that need what is not at hand."""
+
+    def __init__(self, resolvable: frozenset[str]) -> None:
+        self._resolvable = resolvable
+
+    def _visit_function(self, node: FunctionNode) -> ast.AST:
+        node.decorator_list = [d for d in node.decorator_list if not _is_dropped(d)]
+        if node.returns is not None and not self._known(node.returns):
+            node.returns = None
+        return self.generic_visit(node)
+
+    visit_FunctionDef = _visit_function
+    visit_AsyncFunctionDef = _visit_function
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        if node.annotation is not None and not self._known(node.annotation):
+            node.annotation = None
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        self.generic_visit(node)
+        if self._known(node.annotation) or node.value is None:
+            return node
+        return ast.copy_location(ast.Assign([node.target], node.value), node)
+
+    def _known(self, annotation: ast.expr) -> bool:
+        return set(reads(annotation)) <= self._resolvable
+
+
+def _is_dropped(decorator: ast.expr) -> bool:
+    text = ast.unparse(decorator)
+    return text.startswith(("pytest.", "torch.compile", "unittest.", "torch._dynamo", "large_gpu"))
+
+
+class _Modules(ast.NodeTransformer):
+    def __init__(self, closure: Closure, source: Source, place: ast.AST) -> None:
+        self._closure = closure
+        self._source = source
+        self._place = place
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if isinstance(node.value, ast.Name):
+            imported = self._source.imports.get(node.value.id)
+            local = self._source.local(imported) if imported is not None else None
+            if (
+                local is not None
+                and local[1] is None
+                and not self._closure._calls.is_import(
+                    imported  # type: ignore[arg-type]
+                )
+            ):
+                self._closure.need([node.attr], local[0], self._place)
+                return ast.copy_location(ast.Name(node.attr, node.ctx), node)
+        self.generic_visit(node)
+        return node

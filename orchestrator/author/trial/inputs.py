@@ -1,0 +1,305 @@
+"""A test's line of statements with its inputs as names: sizes, dtypes, device, seed.
+
+Literals that a test assigns (``hidden_size = 4096``), constants of its module and pairs that it
+takes apart (``m, n = shape``) become parameters; devices and seeds get one name each.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterable
+from dataclasses import replace
+
+from orchestrator.author.trial import devices
+from orchestrator.author.trial.effects import changes
+from orchestrator.author.trial.flatten import Flat, Step, function_of
+from orchestrator.author.trial.inline import rename
+from orchestrator.author.trial.literals import (
+    Code,
+    Lookup,
+    NotLiteral,
+    Value,
+    bind,
+    evaluate,
+    kind,
+)
+from orchestrator.author.trial.parameters import Group
+from orchestrator.author.trial.scopes import binds, reads
+from orchestrator.author.trial.units import Unit
+
+_SCALARS = ("int", "float", "bool", "str", "dtype")
+
+
+class Inputs:
+    """What a flattened test takes as its inputs; ``steps`` is the line that reads them."""
+
+    def __init__(
+        self, unit: Unit, flat: Flat, groups: list[Group], unknown: list[str], lookup: Lookup
+    ) -> None:
+        self._unit = unit
+        self._flat = flat
+        self._lookup = lookup
+        self.groups = list(groups)
+        self.unknown = list(unknown)
+        self._steps = list(flat.steps)
+        self._used = {
+            n.id for s in self._steps for n in ast.walk(s.node) if isinstance(n, ast.Name)
+        }
+        self._loops()
+        self._pairs()
+        self._constants()
+        self._literals()
+        self.device = self._role(devices.is_device, ("device", "dev"), "device")
+        self.seed = next((n for n in self._names() if devices.is_seed(n)), "seed")
+        self.groups = [g for g in self.groups if not {self.device, self.seed} >= set(g.names)]
+        self.unknown = [n for n in self.unknown if n not in (self.device, self.seed)]
+
+    def _names(self) -> list[str]:
+        return [*(n for g in self.groups for n in g.names), *self.unknown]
+
+    def _column(self, name: str) -> list[Value]:
+        return [
+            row[group.names.index(name)]
+            for group in self.groups
+            if name in group.names
+            for row in group.rows
+        ]
+
+    def _role(self, fits: object, names: tuple[str, ...], default: str) -> str:
+        for name in self._names():
+            values = self._column(name)
+            if name in names or (values and all(devices.is_device(v) for v in values)):
+                return name
+        return default
+
+    def steps(self) -> list[Step]:
+        """The line, with devices and seeds as names."""
+        normal = devices.Normal(
+            self.device,
+            self.seed,
+            self._lookup,
+            default_device=self._flat.device is not None,
+            default_dtype=self._flat.dtype,
+            makes_tensors=self._makes_tensors,
+        )
+        made: list[Step] = []
+        for step in self._steps:
+            node = normal.statement(copy.deepcopy(step.node))
+            same = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == ast.unparse(
+                node.value
+            )
+            if not same:
+                made.append(replace(step, node=node))
+        return made
+
+    def _makes_tensors(self, call: ast.Call) -> bool:
+        """Whether a call of one of the test's functions makes tensors on the default device."""
+        if not isinstance(call.func, ast.Name) or self.device in reads(call):
+            return False
+        sibling = self._unit.siblings.get(call.func.id)
+        found = (
+            (sibling, self._unit.source)
+            if sibling
+            else function_of(call.func.id, self._unit.source)
+        )
+        if found is None:
+            statements: list[ast.AST] = [
+                s
+                for s in self._unit.source.definitions.get(call.func.id, ())
+                if isinstance(s, ast.ClassDef)
+            ]
+        else:
+            statements = [found[0]]
+        return any(devices.makes_on_default(s) for s in statements)
+
+    def skips(self, conditions: Iterable[ast.expr]) -> list[ast.expr]:
+        """Conditions under which the test skips, in the names of the inputs."""
+        names = {new: ast.Name(old, ast.Load()) for new, old in self._renamed.items()}
+        found: list[ast.expr] = []
+        for condition in conditions:
+            made = rename(condition, dict(names))
+            assert isinstance(made, ast.expr)
+            found.append(made)
+        return found
+
+    # -- what becomes an input ------------------------------------------------------------------
+
+    def _loops(self) -> None:
+        """Loops around the call over values that are written out are parameters."""
+        for target, iterable in self._flat.loops:
+            try:
+                values = evaluate(iterable, self._local_lookup, opaque=True)
+                names: dict[str, Value] = {}
+                rows = []
+                for value in values:
+                    bind(target, value, names)
+                    rows.append(tuple(names[n] for n in binds(target)))
+            except (NotLiteral, TypeError):
+                continue
+            if not rows:
+                continue
+            place = self._unit.source.place(iterable)
+            self.groups.extend(Group(tuple(binds(target)), rows, place).independent())
+            self._steps = [s for s in self._steps if not _is_first_round(s.node, target, iterable)]
+
+    def _local_lookup(self, name: str) -> ast.expr | None:
+        for step in self._steps:
+            node = step.node
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+                return node.value
+        return self._lookup(name)
+
+    def _pairs(self) -> None:
+        """A parameter whose values are tuples becomes one parameter for each element."""
+        groups: list[Group] = []
+        for group in self.groups:
+            for name in group.names:
+                group = self._opened(group, name)
+            groups.append(group)
+        self.groups = groups
+
+    def _opened(self, group: Group, name: str) -> Group:
+        index = group.names.index(name)
+        values = [row[index] for row in group.rows]
+        lengths = {len(v) if isinstance(v, (tuple, list)) else 0 for v in values}
+        if len(lengths) != 1 or not 0 < (length := lengths.pop()) <= 16:
+            return group
+        if any(isinstance(e, (tuple, list, dict)) for v in values for e in v):
+            return group
+        names, step = self._unpacking(name, length)
+        if step is not None:
+            self._steps.remove(step)
+        used = any(name in reads(s.node) for s in self._steps)
+        if names is None:
+            names = tuple(self._fresh(f"{name}_{i}") for i in range(length))
+        if used:
+            elements: list[ast.expr] = [ast.Name(n, ast.Load()) for n in names]
+            whole = ast.Assign([ast.Name(name, ast.Store())], ast.Tuple(elements, ast.Load()))
+            ast.fix_missing_locations(ast.copy_location(whole, self._unit.node))
+            self._steps.insert(0, Step(whole, self._unit.source))
+        rows = [(*row[:index], *row[index], *row[index + 1 :]) for row in group.rows]
+        return Group((*group.names[:index], *names, *group.names[index + 1 :]), rows, group.place)
+
+    def _unpacking(self, name: str, length: int) -> tuple[tuple[str, ...] | None, Step | None]:
+        """Names that the test itself gives the elements, and the statement that does."""
+        for step in self._steps:
+            node = step.node
+            if not isinstance(node, ast.Assign) or step.when or len(node.targets) != 1:
+                continue
+            target = node.targets[0]
+            if not isinstance(node.value, ast.Name) or node.value.id != name:
+                continue
+            if not isinstance(target, ast.Tuple) or len(target.elts) != length:
+                continue
+            names = tuple(e.id for e in target.elts if isinstance(e, ast.Name))
+            if len(set(names)) == length and not any(self._bound_again(n, step) for n in names):
+                return names, step
+        return None, None
+
+    def _bound_again(self, name: str, except_in: Step) -> bool:
+        return (
+            any(
+                name in {**binds(s.node), **changes(s.node)}
+                for s in self._steps
+                if s is not except_in
+            )
+            or name in self._names()
+        )
+
+    def _fresh(self, wish: str) -> str:
+        made, count = wish, 1
+        while made in self._used:
+            count += 1
+            made = f"{wish}_{count}"
+        self._used.add(made)
+        return made
+
+    def _constants(self) -> None:
+        """Scalars of the module that the test reads by names in capitals become parameters."""
+        self._renamed: dict[str, str] = {}
+        names = {
+            n.id
+            for s in self._steps
+            for n in ast.walk(s.node)
+            if isinstance(n, ast.Name) and n.id.isupper() and isinstance(n.ctx, ast.Load)
+        }
+        for name in sorted(names):
+            lower = name.lower()
+            node = self._lookup(name)
+            if node is None or lower in self._used or lower in self._names():
+                continue
+            value = self._scalar(node)
+            if value is None or kind([value]) not in ("int", "float", "dtype"):
+                continue
+            if kind([value]) == "dtype" and lower not in ("dtype", "torch_dtype", "data_type"):
+                continue  # FP8_DTYPE: what the operator makes of any dtype
+            if devices.is_seed(lower) or _is_tolerance(lower):
+                continue
+            self._renamed[name] = lower
+            self.groups.append(Group((lower,), [(value,)], self._unit.source.place(node)))
+        put: dict[str, ast.expr] = {
+            old: ast.Name(new, ast.Load()) for old, new in self._renamed.items()
+        }
+        if put:
+            self._steps = [replace(s, node=_renamed(s.node, put)) for s in self._steps]
+
+    def _literals(self) -> None:
+        """``hidden_size = 4096`` in the test's body is a parameter of one value."""
+        kept: list[Step] = []
+        for step in self._steps:
+            made = self._literal(step)
+            if made:
+                self.groups.extend(
+                    Group((name,), [(value,)], step.source.place(step.node))
+                    for name, value in made.items()
+                )
+            else:
+                kept.append(step)
+        self._steps = kept
+
+    def _literal(self, step: Step) -> dict[str, Value]:
+        node = step.node
+        if not isinstance(node, ast.Assign) or step.when or step.loops or len(node.targets) != 1:
+            return {}
+        found: dict[str, Value] = {}
+        try:
+            bind(node.targets[0], evaluate(node.value, self._lookup), found)
+        except NotLiteral:
+            return {}
+        for name, value in found.items():
+            scalar = value is not None and kind([value]) in _SCALARS
+            text = isinstance(value, str) and not devices.is_device(value)
+            if not scalar or text or _is_tolerance(name) or self._bound_again(name, step):
+                return {}
+        return found
+
+    def _scalar(self, node: ast.expr) -> Value:
+        try:
+            value = evaluate(node, self._lookup)
+        except NotLiteral:
+            return None
+        return value if isinstance(value, Code) or kind([value]) in _SCALARS else None
+
+
+def _renamed(node: ast.stmt, names: dict[str, ast.expr]) -> ast.stmt:
+    made = rename(node, names)
+    assert isinstance(made, ast.stmt)
+    return made
+
+
+def _is_tolerance(name: str) -> bool:
+    return any(word in name for word in ("tol", "thresh", "tolerance"))
+
+
+def _is_first_round(node: ast.stmt, target: ast.expr, iterable: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Assign)
+        and ast.dump(node.targets[0]) == ast.dump(target)
+        and ast.unparse(node.value) == f"next(iter({ast.unparse(iterable)}))"
+    )
+
+
+def promoted(groups: Iterable[Group], wanted: set[str]) -> list[Group]:
+    """Groups that have any name that is wanted."""
+    return [group for group in groups if wanted & set(group.names)]
