@@ -142,6 +142,7 @@ SEEDS = [
         ("self.check_diff(x, ref)", "self.check_diff(ref, x)"),
         line="ref, ref_residual = ref_fused_add_rms(",
     ),
+    _end(AFTER, "ref = _ref_my_op(x, x)", "return self.check_diff(x, ref)", line="ref = _ref"),
     seed(
         AFTER,
         "fused_rope_fwd",
@@ -216,6 +217,19 @@ LOOK_ALIKES = [
     ),
     # A mask of booleans is no packed number.
     _gemm("return torch.matmul(a * (group & 1) * (a & scales), scales)"),
+    # What the runner itself writes behind the call makes no input of an output.
+    _end(
+        AFTER,
+        "out[:1] = x[:1]",
+        "ref = _ref_my_op(x, out)",
+        "return self.check_diff(out, ref)",
+    ),
+    # A property of what is changed in place.
+    _end(AFTER, "return torch.equal(x, x.clamp(-1, 1)), 0.0"),
+    # Rows by a tensor are a copy.
+    seed(
+        AFTER, "fused_add_rms", ("x_in, residual_in = x.clone()", "x_in, residual_in = x[weight]")
+    ),
     # Two pieces of one tensor.
     _end(
         ITSELF,

@@ -222,7 +222,14 @@ LOOK_ALIKES = [
     _es("es = torch.finfo(self.dtype).bits // 8"),
     _es("es = self.dtype.itemsize"),
     # Not bytes: elements of a vector, a tolerance.
-    seed(BYTES, "my_op", (_ES, "        vec = 2 if self.dtype == torch.float16 else 4\n" + _ES)),
+    *(
+        seed(
+            BYTES,
+            "my_op",
+            (_ES, "        vec = 2 if self.dtype == torch.float16 else 4\n" + size),
+        )
+        for size in (_ES, "        es = self.dtype.itemsize\n")
+    ),
     seed(BYTES, "my_op", (_ES, "        vec = 8 if self.dtype == torch.float16 else 4\n" + _ES)),
     # Two bytes an element, and the dtype's size as well.
     seed(FIXED, "my_op", ("reads(elems * es * 2)", "reads(elems * 4)")),

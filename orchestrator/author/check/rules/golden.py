@@ -104,7 +104,8 @@ def _taken_from(out: Seen, ref: Seen, arithmetic: bool) -> str | None:
     if ref.copy_of == present:
         return "a copy of itself"
     by = ref.tensor.storage.by or ""
-    if not arithmetic and ref.content == {present} and _REFERENCE.search(by):
+    in_place = present.storage.has_data()  # see ``reference_after_call``
+    if not arithmetic and not in_place and ref.content == {present} and _REFERENCE.search(by):
         return f"what {by}() computes from it alone"
     return None
 
@@ -131,12 +132,16 @@ def reference_after_call(benchmark: Benchmark) -> Iterator[Hit]:
 
 
 def _after(out: Seen, ref: Seen) -> bool:
-    """Whether ``ref`` is computed from what an operator has left in ``out``, and from more."""
+    """Whether ``ref`` is computed from what an operator has left in ``out``.
+
+    What is no reference function's may be a property of the output: ``out.clamp(0, 1)``.
+    """
     present = _present(out)
     if present is None or present.version == 0 or not present.storage.has_data():
         return False
     own = out.tensor.storage is ref.tensor.storage or ref.copy_of == present
-    return not own and present in ref.content and len(ref.content) > 1
+    computed = len(ref.content) > 1 or _REFERENCE.search(ref.tensor.storage.by or "") is not None
+    return not own and present in ref.content and computed
 
 
 # Steps.

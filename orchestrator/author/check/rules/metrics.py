@@ -110,8 +110,8 @@ def _without_commas(source: Source, node: ast.AST) -> Edit | None:
     start, end = source.span(node)
     text, depth, made = source.text[start:end], 0, ""
     formatted = isinstance(node, ast.JoinedStr)
-    for letter in text:
+    for letter, following in zip(text, [*text[1:], ""], strict=True):
         depth += formatted * ((letter == "{") - (letter == "}"))
-        made += " " if letter == "," and depth == 0 else letter
-    made = re.sub(r" {2,}", " ", made) if made != text and "\n" not in text else made
+        own = letter == "," and depth == 0
+        made += ("" if following == " " else " ") if own else letter
     return Edit(source.path, start, end, text, made) if made != text else None
