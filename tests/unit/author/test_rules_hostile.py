@@ -108,9 +108,30 @@ def test_no_mixture_of_runners_makes_a_rule_raise(
         "        match dev_id:\n            case [x, *y]: return self.check_diff(x, y)\n",
         "        [(a, b), *c], self.d, e[0] = torch.ops._C.x(*a, **b), *c\n",
         "        return [[[x for x in y] for y in z] for z in self.w], {**a, 'b': {*c}}\n",
+        # What doubles with every line.
+        *(
+            "        x = torch.ops._C.y\n        y = [1, dev_id]\n"
+            "        z = dev_id\n        s = 'a'\n"
+            + f"        {doubling}\n" * 64
+            + "        return self.check_diff(x, y, z, s, x == y, z == -z, {z: z})\n"
+            for doubling in (
+                "y = y + y",
+                "y.extend(y)",
+                "y = [*y, *y]",
+                "y = (y, y)",
+                "z = z * z",
+                "z = -z - z",
+                "s = s + s",
+                "s = f'{s}{s}'",
+                "s = s.replace('a', 'aa')",
+                "s = '%s%s' % (s, s)",
+                "y = {**{'a': y}, 'b': y}",
+                "x = x if dev_id else [x]",
+            )
+        ),
         "        import os\n        os.system('exit 1')\n        return 1 / 0\n",
     ],
-    ids=range(17),
+    ids=range(29),
 )
 def test_strange_code_is_borne(tmp_path: Path, body: str) -> None:
     _look(tmp_path, _HEAD + body)

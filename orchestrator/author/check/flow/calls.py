@@ -283,11 +283,9 @@ class Calls(TensorCalls):
     def _container_method(self, owner: Sequence | Mapping, name: str, args: list[Value]) -> Value:
         if isinstance(owner, Sequence):
             if name in ("append", "add", "insert"):
-                owner.items += args[-1:]
+                owner.add(args[-1:])
             elif name in ("extend", "update"):
-                items, more = spread(args[0]) if args else ([], False)
-                owner.items += items
-                owner.more |= more
+                owner.add(*spread(args[0]) if args else ([],))
             elif name in ("index", "count"):
                 return UNKNOWN
             elif name == "pop":

@@ -28,7 +28,8 @@ from orchestrator.author.check.flow.values import (
 )
 
 _LARGEST = 1 << 80
-_LONGEST = 4096
+LONGEST = 4096
+_HEAVIEST = 256
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -71,7 +72,9 @@ def arithmetic(node: ast.operator, left: Value, right: Value, where: ast.AST) ->
     if isinstance(node, ast.Add) and (_is_text(left) or _is_text(right)):
         return Text(comma(left) or comma(right), where)
     if isinstance(node, ast.Add) and isinstance(left, Sequence) and isinstance(right, Sequence):
-        return Sequence(left.items + right.items, left.more or right.more)
+        both = Sequence(list(left.items), left.more)
+        both.add(right.items, right.more)
+        return both
     if isinstance(node, ast.Mod) and _is_text(left):
         given = right.items if isinstance(right, Sequence) else [right]
         return Text(comma(left) or any(comma(item) for item in given), where)
@@ -82,8 +85,15 @@ def arithmetic(node: ast.operator, left: Value, right: Value, where: ast.AST) ->
     keys = key(left), key(right)
     if None in keys or isinstance(left, Sequence) or isinstance(right, Sequence):
         return Opaque(tokens((left, right)))
+    weight = _weight(left) + _weight(right)
+    if weight > _HEAVIEST:
+        return Opaque()
     sizes = _sizes(left) | _sizes(right)
-    return Symbol((type(node).__name__, *keys), sizes, _whole(node, left, right))
+    return Symbol((type(node).__name__, *keys), sizes, _whole(node, left, right), weight)
+
+
+def _weight(value: Value) -> int:
+    return value.weight if isinstance(value, Symbol) else 1
 
 
 def _sizes(value: Value) -> frozenset[Any]:
@@ -122,7 +132,7 @@ def _fold(node: ast.operator, left: Any, right: Any) -> Any:
     except (ArithmeticError, ValueError, TypeError):
         return None
     if isinstance(result, str):
-        return result if len(result) <= _LONGEST else None
+        return result if len(result) <= LONGEST else None
     return (
         result
         if _plain(result) and not (isinstance(result, int) and abs(result) > _LARGEST)
@@ -143,7 +153,7 @@ def negative(value: Value) -> Value:
     found = key(value)
     if found is None:
         return Opaque(tokens(value))
-    return Symbol(("neg", found), _sizes(value))
+    return Symbol(("neg", found), _sizes(value), weight=_weight(value))
 
 
 def truth(value: Value) -> bool | None:
@@ -227,7 +237,7 @@ def text_method(name: str, owner: Value, args: list[Value], where: ast.AST) -> V
         except (TypeError, ValueError):
             return UNKNOWN
         return (
-            UNKNOWN if isinstance(result, str) and len(result) > _LONGEST else Const(result, where)
+            UNKNOWN if isinstance(result, str) and len(result) > LONGEST else Const(result, where)
         )
     if isinstance(owner, Text) and name not in ("startswith", "endswith"):
         if name == "replace" and len(plain) == 2 and "," in str(plain[0]):

@@ -47,11 +47,9 @@ class Expressions(Names):
         found = Sequence([])
         for element in node.elts:
             if isinstance(element, ast.Starred):
-                items, more = spread(self.evaluate(element.value, frame))
-                found.items += items
-                found.more |= more
+                found.add(*spread(self.evaluate(element.value, frame)))
             else:
-                found.items.append(self.evaluate(element, frame))
+                found.add([self.evaluate(element, frame)])
         return found
 
     _list = _tuple
@@ -72,8 +70,9 @@ class Expressions(Names):
 
     def _joinedstr(self, node: ast.JoinedStr, frame: Frame) -> Value:
         parts = [self.evaluate(part, frame) for part in node.values]
-        if all(isinstance(part, Const) and isinstance(part.value, str) for part in parts):
-            return Const("".join(p.value for p in parts if isinstance(p, Const)), node)
+        known = [p.value for p in parts if isinstance(p, Const) and isinstance(p.value, str)]
+        if len(known) == len(parts) and sum(map(len, known)) <= constants.LONGEST:
+            return Const("".join(known), node)
         return Text(any(constants.comma(part) for part in parts), node)
 
     def _formattedvalue(self, node: ast.FormattedValue, frame: Frame) -> Value:

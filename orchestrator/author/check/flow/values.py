@@ -16,6 +16,8 @@ from typing import Any, Literal, NamedTuple
 Kind = Literal["random", "empty", "filled", "host", "result", "computed"]
 Place = Literal["host", "device"]
 MOST_OPTIONS = 8
+# Items of a sequence that are kept; what is longer was made to be.
+MOST_ITEMS = 4096
 
 
 class Value:
@@ -68,6 +70,8 @@ class Symbol(Value):
     key: Any
     sizes: frozenset[Storage] = frozenset()
     whole: bool = False
+    # How many numbers went into the key: a long one costs more to compare than it tells.
+    weight: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,13 @@ class Sequence(Value):
 
     items: list[Value]
     more: bool = False
+
+    def add(self, items: list[Value], more: bool = False) -> None:
+        """Append items, as far as they are few enough to be told one by one."""
+        if len(self.items) + len(items) > MOST_ITEMS:
+            items, more = [], True
+        self.items += items
+        self.more |= more
 
 
 @dataclass(eq=False)
