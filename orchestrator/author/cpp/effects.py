@@ -115,6 +115,8 @@ class _Reading:
 
     def _alias(self, node: tree_sitter.Node) -> None:
         """Note a local name for the same storage, or for a function."""
+        if node.type == "for_range_loop":
+            self._element(node)
         if node.type not in ("init_declarator", "assignment_expression"):
             return
         assigned = node.type == "assignment_expression"
@@ -143,6 +145,15 @@ class _Reading:
         const = const or bool(re.match(r"const\b", front) and "*" in front.split("=")[0])
         if name not in self._names:
             self._names[name] = not const and self._names.get(root, True)
+
+    def _element(self, loop: tree_sitter.Node) -> None:
+        """``for (auto& one : tensors)`` names an element."""
+        declarator = loop.child_by_field_name("declarator")
+        root = self._root(loop.child_by_field_name("right"))
+        if root is None or declarator is None:
+            return
+        const = re.match(r"for\s*\(\s*const\b", text_of(loop)) is not None
+        self._names.setdefault(declared_name(declarator), self._names[root] and not const)
 
     def _reaches(self, value: tree_sitter.Node) -> bool:
         """Whether a name for this value reaches the storage: a tensor, a pointer, a reference."""
@@ -216,7 +227,7 @@ class _Reading:
     def _of(self, node: tree_sitter.Node) -> Fate:
         kind = node.type
         if kind == "assignment_expression":
-            return self._assigned(node.child_by_field_name("left"))
+            return self._assigned(node.child_by_field_name("left")) | self._kept(node)
         if kind == "update_expression":
             return self._assigned(node.child_by_field_name("argument"))
         if kind == "call_expression":
@@ -244,6 +255,16 @@ class _Reading:
             return Fate.READ  # params.out = out: a new name
         return Fate.WRITTEN
 
+    def _kept(self, assignment: tree_sitter.Node) -> Fate:
+        """A pointer that is put into a struct goes where nobody follows."""
+        left = assignment.child_by_field_name("left")
+        right = assignment.child_by_field_name("right")
+        if left is None or right is None or left.type != "field_expression":
+            return Fate.READ
+        root = self._root(right)
+        handed = root is not None and self._names[root] and self._reaches(right)
+        return Fate.UNKNOWN if handed else Fate.READ
+
     def _is_reference(self, name: str) -> bool:
         if not self._names.get(name, False) or self._function.body is None:
             return False
@@ -262,6 +283,8 @@ class _Reading:
             owner = self._root(function.child_by_field_name("argument"))
             if owner is not None and self._names[owner] and _IN_PLACE.fullmatch(method):
                 return Fate.WRITTEN
+            if method.endswith("_"):
+                return Fate.READ  # what a tensor is changed by
         given = listed.named_children if listed is not None else []
         if len(given) == 1 and _AS_NUMBER.fullmatch(text_of(function)) and self._root(given[0]):
             return Fate.UNKNOWN  # its address goes where nobody follows

@@ -53,6 +53,7 @@ class Preprocessed:
 @dataclass
 class _Branch:
     truth: bool | None  # None: nobody knows
+    dead: bool  # #if 0
     first: int
     last: int
 
@@ -112,13 +113,14 @@ def _dropped(lines: list[str], directives: list[tuple[int, int, str, str]]) -> l
     open_ones: list[list[_Branch]] = []
     for first, last, word, rest in directives:
         if word in _CONDITIONS:
-            open_ones.append([_Branch(_truth(word, rest), last + 1, last)])
+            dead = word == "if" and rest.strip() == "0"
+            open_ones.append([_Branch(_truth(word, rest), dead, last + 1, last)])
         elif word in ("elif", "else", "endif") and open_ones:
             branches = open_ones[-1]
             branches[-1].last = first - 1
             if word != "endif":
                 truth = _truth("if", rest) if word == "elif" else None
-                branches.append(_Branch(truth, last + 1, last))
+                branches.append(_Branch(truth, False, last + 1, last))
                 continue
             open_ones.pop()
             kept = _kept(lines, branches)
@@ -135,6 +137,8 @@ def _kept(lines: list[str], branches: list[_Branch]) -> _Branch | None:
         return next((b for b in possible if b.truth), possible[0] if possible else None)
     (only,) = branches
     text = "\n".join(lines[only.first : only.last + 1])
+    if only.dead:
+        return None
     if only.truth is False:
         # What is registered for another platform only is better than nothing.
         return only if _REGISTERS.search(text) and balanced(without_strings(text)) else None
