@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.author.check.calls import Calls
 from orchestrator.author.check.config_file import ConfigFile, read_config
+from orchestrator.author.check.literals import UNKNOWN
 from orchestrator.author.check.reading import UnreadableError
 from orchestrator.author.check.reads import Reads, find_reads
 from orchestrator.author.check.runner import Runner
-from orchestrator.author.check.source import UNKNOWN, parse_file
+from orchestrator.author.check.source import parse_file
 from orchestrator.suites.mcoplib import files_of
 
 if TYPE_CHECKING:

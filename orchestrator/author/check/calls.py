@@ -13,12 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from orchestrator.author.check.literals import UNKNOWN
 from orchestrator.author.check.runner import Runner
-from orchestrator.author.check.source import UNKNOWN, Function, dotted
+from orchestrator.author.check.source import Function, dotted
 
 # Packages whose functions are operators; ``torch`` itself only where a launcher gets it.
 LIBRARIES = ("mcoplib", "vllm", "sgl_kernel", "sglang")
 _DEEPEST = 12
+_MOST_STEPS = 2000  # of spreading, in one runner: tuples of tuples double with each name
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class Calls:
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
         self.source = runner.source
+        self._steps = _MOST_STEPS
 
     @cached_property
     def launched(self) -> list[Launched]:
@@ -157,7 +160,8 @@ class Calls:
 
     def spread(self, node: ast.expr, depth: int = 0) -> list[ast.expr] | None:
         """The elements of a tuple or list that this module makes; None when it cannot be told."""
-        if depth > _DEEPEST:
+        self._steps -= 1
+        if depth > _DEEPEST or self._steps < 0:
             return None
         if isinstance(node, ast.Tuple | ast.List):
             return self._elements(node.elts, depth)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +72,13 @@ class ConfigFile:
 
     def place(self, offset: int) -> At:
         """Line and column of a character."""
-        line = self.text.count("\n", 0, offset) + 1
-        return At(self.shown, line, offset - (self.text.rfind("\n", 0, offset) + 1) + 1)
+        line = bisect_right(self._starts, offset)
+        return At(self.shown, line, offset - self._starts[line - 1] + 1)
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """Where lines begin; asked for when the text is there."""
+        return [0, *(match.end() for match in re.finditer("\n", self.text))]
 
     def replacing(self, key: str, value: Any) -> Edit:
         """The edit that gives ``key`` another value."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
+from orchestrator.author.check.literals import UNKNOWN
 from orchestrator.author.check.runner import Runner
-from orchestrator.author.check.source import UNKNOWN, Function, Scope, parameters
+from orchestrator.author.check.source import Function, Scope, parameters
 
 _GETS = {"get", "pop", "setdefault"}
+_MOST_ROUNDS = 20  # a config handed on so often is somebody's trap
 # What looks at it as a whole without reading any value of an operator.
 _HARMLESS = {"print", "len", "id", "repr", "str", "bool", "isinstance", "type"}
 
@@ -68,8 +70,13 @@ class _Follower:
                 if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
                     self._constructor(statement)
         known = -1
+        rounds = 0
         while known != len(self.names) + len(self.attributes):
             known = len(self.names) + len(self.attributes)
+            rounds += 1
+            if rounds > _MOST_ROUNDS:
+                self.found.dynamic.append(self.source.tree)
+                break
             for name in self.source.walk(ast.Name):
                 if isinstance(name.ctx, ast.Load) and self._is_config_name(name):
                     self._use(name)

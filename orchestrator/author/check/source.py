@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from orchestrator.author.check.finding import At, Edit
+from orchestrator.author.check.literals import fold
 from orchestrator.author.check.reading import UnreadableError, read
 from orchestrator.errors import TreeError
 from orchestrator.suites import whitelist
@@ -261,77 +262,7 @@ class Source:
 
     def literal(self, node: ast.AST | None) -> Any:
         """The value of a literal, also through names and arithmetic; ``UNKNOWN`` else."""
-        return _fold(self, node, 0)
-
-
-class _Unknown:
-    """Stands for what cannot be told; a plain None is a value."""
-
-    def __repr__(self) -> str:
-        return "UNKNOWN"
-
-    def __bool__(self) -> bool:
-        return False
-
-
-UNKNOWN = _Unknown()
-_DEEPEST = 40
-_LARGEST_INT = 1 << 80
-
-
-def _fold(source: Source, node: ast.AST | None, depth: int) -> Any:
-    if node is None or depth > _DEEPEST:
-        return UNKNOWN
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Name):
-        return _fold(source, source.value_of(node), depth + 1)
-    if isinstance(node, ast.UnaryOp):
-        return _unary(node.op, _fold(source, node.operand, depth + 1))
-    if isinstance(node, ast.BinOp):
-        left = _fold(source, node.left, depth + 1)
-        right = _fold(source, node.right, depth + 1)
-        return _binary(node.op, left, right)
-    if isinstance(node, ast.Tuple | ast.List):
-        values = [_fold(source, item, depth + 1) for item in node.elts]
-        if any(value is UNKNOWN for value in values):
-            return UNKNOWN
-        return tuple(values) if isinstance(node, ast.Tuple) else values
-    return UNKNOWN
-
-
-def _unary(operator: ast.unaryop, value: Any) -> Any:
-    number = isinstance(value, int | float)
-    if isinstance(operator, ast.Not) and value is not UNKNOWN:
-        return not value
-    if isinstance(operator, ast.USub) and number:
-        return -value
-    if isinstance(operator, ast.UAdd) and number:
-        return +value
-    return UNKNOWN
-
-
-def _binary(operator: ast.operator, left: Any, right: Any) -> Any:
-    if not isinstance(left, int | float) or not isinstance(right, int | float):
-        return UNKNOWN
-    try:
-        if isinstance(operator, ast.Add):
-            value: Any = left + right
-        elif isinstance(operator, ast.Sub):
-            value = left - right
-        elif isinstance(operator, ast.Mult):
-            value = left * right
-        elif isinstance(operator, ast.Div):
-            value = left / right
-        elif isinstance(operator, ast.FloorDiv):
-            value = left // right
-        elif isinstance(operator, ast.Pow) and abs(left) <= 1 << 16 and 0 <= right <= 64:
-            value = left**right
-        else:
-            return UNKNOWN
-    except (ArithmeticError, ValueError):
-        return UNKNOWN
-    return UNKNOWN if isinstance(value, int) and abs(value) > _LARGEST_INT else value
+        return fold(node, self.value_of)
 
 
 def _parameters(arguments: ast.arguments) -> list[ast.arg]:

@@ -7,6 +7,7 @@ import re
 import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from orchestrator.author.check.benchmark import Benchmark
 from orchestrator.author.check.finding import At, Finding, Hit
@@ -14,6 +15,7 @@ from orchestrator.author.check.registry import RULES, Rule, register_own
 from orchestrator.author.check.tree import CheckedTree
 from orchestrator.inventory.spelling import near, short
 
+_MOST = 1000  # comments of a file; beyond that somebody plays
 _MARK = re.compile(
     r"#\s*mxfleet:\s*ignore\b(?:\[(?P<rules>[^\]\n]*)\])?[ \t:-]*(?P<reason>[^#\n]*)"
 )
@@ -81,7 +83,7 @@ def in_text(tree: CheckedTree, findings: Sequence[Finding]) -> list[Finding]:
 def _apply(
     text: str, shown: str, findings: Sequence[Finding], asked: set[str], operator: str | None
 ) -> list[Finding]:
-    ignores = list(_ignores(text, shown))
+    ignores = list(islice(_ignores(text, shown), _MOST))
     kept = [one for one in findings if not _silences(ignores, one, shown)]
     return kept + [rule.finding(hit, operator) for rule, hit in _complaints(ignores, asked)]
 
@@ -109,7 +111,7 @@ def _complaints(ignores: Sequence[_Ignore], asked: set[str]) -> Iterator[tuple[R
             if name not in known:
                 guess = near(name, known)
                 message = f'no rule is called "{short(name)}"'
-                fix = f'did you mean "{guess}"?' if guess else "mxfleet check --rules lists them"
+                fix = f'did you mean "{guess}"?' if guess else "docs/check.md lists them"
                 yield _MALFORMED, Hit(ignore.at, message, fix)
             elif not ignore.reason:
                 message = f"{name} is ignored without a reason, so it is not"
@@ -122,6 +124,7 @@ def _ignores(text: str, shown: str) -> Iterator[_Ignore]:
     if "mxfleet:" not in text:  # tokens are slow
         return
     rows = text.splitlines()
+    following = _code_after(rows)
     for row, column, comment in comments(text):
         match = _MARK.match(comment)
         if match is None:
@@ -130,11 +133,17 @@ def _ignores(text: str, shown: str) -> Iterator[_Ignore]:
         alone = not rows[row - 1][:column].strip() if row <= len(rows) else False
         lines = {row}
         if alone:  # speaks for the next line that is no comment
-            follow = row
-            while follow < len(rows) and rows[follow].lstrip().startswith("#"):
-                follow += 1
-            lines.add(follow + 1)
+            lines.add(following[row])
         yield _Ignore(At(shown, row, column + 1), names, match["reason"].strip(), frozenset(lines))
+
+
+def _code_after(rows: Sequence[str]) -> list[int]:
+    """For each number of lines from the top, the next line that is no comment alone."""
+    found = [len(rows) + 1] * (len(rows) + 1)
+    for number in range(len(rows) - 1, -1, -1):
+        comment = rows[number].lstrip().startswith("#")
+        found[number] = found[number + 1] if comment else number + 1
+    return found
 
 
 def comments(text: str) -> Iterator[tuple[int, int, str]]:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from check_kit import CONFIG, SKELETON, Tree
+from check_kit import CONFIG, Tree
 
 from orchestrator.errors import ConfigError
 from orchestrator.events import Linted
@@ -121,9 +121,7 @@ def test_an_operator_s_name_cannot_act_on_a_terminal(tree: Tree) -> None:
 
 
 def test_who_stops_reading_is_no_fault(tree: Tree) -> None:
-    for number in range(400):
-        tree.config(FAULTY, f"op_{number}")
-        tree.runner(SKELETON, f"op_{number}")
+    tree.config({**CONFIG, **{f"key_{number}": 1 for number in range(3000)}})
     command = f"{sys.executable} -m orchestrator check; echo code $? >&2"
     done = subprocess.run(
         ["bash", "-c", f"({command}) | head -1"],

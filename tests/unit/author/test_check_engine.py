@@ -18,10 +18,11 @@ from orchestrator.author.check import check_tree
 from orchestrator.author.check.config_file import read_config
 from orchestrator.author.check.finding import At, Edit, Finding
 from orchestrator.author.check.fix import mend
+from orchestrator.author.check.literals import UNKNOWN
 from orchestrator.author.check.reading import LARGEST
 from orchestrator.author.check.registry import RULES
 from orchestrator.author.check.rules import load_rules
-from orchestrator.author.check.source import UNKNOWN, parse_text
+from orchestrator.author.check.source import parse_text
 from orchestrator.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -287,6 +288,35 @@ def test_spans_are_characters(text: str) -> None:
         assert text[start:end] == name.id
         at = source.at(name)
         assert text.split("\n")[at.line - 1][at.column - 1 :].startswith(name.id)
+
+
+def test_doubling_ends(tree: Tree) -> None:
+    rows = ["a0 = (1, 2)"] + [f"a{n} = (a{n - 1}, a{n - 1})" for n in range(1, 39)]
+    rows += ["b0 = 1"] + [f"b{n} = b{n - 1} + b{n - 1}" for n in range(1, 39)]
+    rows += ["c0 = (1,)"] + [f"c{n} = (*c{n - 1}, *c{n - 1})" for n in range(1, 39)]
+    rows += [f"def f{n}():\n    return (*f{n + 1}(), *f{n + 1}())" for n in range(30)]
+    use = (
+        '        self.a = config.get("a", a38)\n        self.b = config.get("b", b38)\n'
+        "        torch.ops._C.my_op(*c38)\n        torch.ops._C.my_op(*f0())\n"
+    )
+    tree.runner("\n".join(rows) + "\n" + SKELETON.replace(READ, READ + use))
+    assert tree.rules(known=lambda name: []) == []
+
+
+def test_a_config_that_is_handed_on_without_end(tree: Tree) -> None:
+    helpers = [f"def f{n}(c):\n    return f{n + 1}(c)\n" for n in range(400, -1, -1)]
+    tree.runner("".join(helpers) + SKELETON.replace(READ, READ + "        f0(config)\n"))
+    tree.change(top_k=8)
+    assert tree.check() == []  # it may be read anywhere
+
+
+def test_very_many_comments_and_keys(tree: Tree) -> None:
+    line = "# mxfleet: ignore[other-defualt] why\n"
+    tree.runner(SKELETON + line * 20_000)
+    tree.config({**CONFIG, **{f"key_{n}": n for n in range(20_000)}})
+    found = tree.rules()
+    assert found.count("unread-key") == 20_000
+    assert found.count("ignore-form") == 1000
 
 
 # Silencing.

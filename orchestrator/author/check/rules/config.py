@@ -10,9 +10,9 @@ from typing import Any
 from orchestrator.author.check.benchmark import Benchmark
 from orchestrator.author.check.config_file import HARNESS_KEYS, NEVER_SWEPT
 from orchestrator.author.check.finding import Hit
+from orchestrator.author.check.literals import UNKNOWN
 from orchestrator.author.check.reads import Read
 from orchestrator.author.check.registry import rule
-from orchestrator.author.check.source import UNKNOWN
 from orchestrator.inventory.spelling import near, short
 
 _NOT_PARAMETERS = frozenset({"device_id", "device_name", "samples"})
