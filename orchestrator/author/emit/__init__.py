@@ -13,7 +13,7 @@ from orchestrator.author.emit.material import Material, gather
 from orchestrator.author.emit.places import from_roots
 from orchestrator.author.emit.runner import Runner, used_attributes
 from orchestrator.author.emit.settings import Settings, settle
-from orchestrator.author.emit.tensors import tensor
+from orchestrator.author.emit.tensors import from_helper, tensor
 from orchestrator.author.facts import Draft, Operator, Todo, Trial
 from orchestrator.suites import mcoplib
 
@@ -77,7 +77,10 @@ def _literal_dtype(operator: Operator, trial: Trial) -> str | None:
     for argument in operator.arguments:
         text = trial.arguments.get(argument.name)
         if text is not None and text.isidentifier():
-            made.append((argument.mutated, tensor(text, trial.prepare)))
+            one = tensor(text, trial.prepare)
+            if one.dtype is None:
+                one = from_helper(text, trial.prepare, trial.helpers)
+            made.append((argument.mutated, one))
     # What is only filled comes last.
     for _, one in sorted(made, key=lambda pair: (pair[1].made != "data", pair[0])):
         if one.dtype is not None and one.dtype.startswith("torch."):

@@ -20,10 +20,12 @@ def parsed(code: str) -> list[ast.stmt]:
 
 
 def reads(code: str | Iterable[str]) -> list[str]:
-    """Names that the code takes from outside, in the order of their first use; no builtins."""
+    """Names that the code takes from outside, in the order of their first use.
+
+    Those of builtins are among them: a test may call a tensor ``input``.
+    """
     texts = [code] if isinstance(code, str) else code
-    found = scopes.unbound([node for text in texts for node in parsed(text)])
-    return [name for name in found if name not in scopes.BUILTINS]
+    return list(scopes.unbound([node for text in texts for node in parsed(text)]))
 
 
 def binds(code: str | Iterable[str]) -> list[str]:
@@ -33,8 +35,17 @@ def binds(code: str | Iterable[str]) -> list[str]:
 
 
 def changes(code: str) -> set[str]:
-    """Names whose objects the code may change: ``x[0] = ..``, ``x += ..``, ``x.mul_(..)``."""
-    return set(effects.changes(ast.parse(code)))
+    """Names whose objects the code may change: ``x[0] = ..``, ``x += ..``, ``x.mul_(..)``.
+
+    Also what is passed to a function of which nothing is taken: it can only be there to change it.
+    """
+    tree = ast.parse(code)
+    found = set(effects.changes(tree))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            given = [*node.value.args, *(k.value for k in node.value.keywords)]
+            found |= {name for one in given for name in [root(one)] if name is not None}
+    return found
 
 
 def is_random(code: str) -> bool:

@@ -52,6 +52,27 @@ def tensor(name: str, statements: Sequence[str], depth: int = 0) -> Tensor:
     return made
 
 
+def from_helper(name: str, statements: Sequence[str], helpers: Sequence[str]) -> Tensor:
+    """What a function of the test's returns under ``name``, where it is one that makes it."""
+    for text in statements:
+        value = _assigned(text, name)
+        if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name):
+            continue
+        for helper in helpers:
+            for node in code.parsed(helper):
+                if isinstance(node, ast.FunctionDef) and node.name == value.func.id:
+                    return _returned(name, node)
+    return Tensor(name)
+
+
+def _returned(name: str, function: ast.FunctionDef) -> Tensor:
+    last = function.body[-1]
+    if not isinstance(last, ast.Return) or not isinstance(last.value, ast.Name):
+        return Tensor(name)
+    body = [ast.unparse(node) for node in function.body[:-1]]
+    return Tensor(name, None, tensor(last.value.id, body).dtype)
+
+
 def _assigned(text: str, name: str) -> ast.expr | None:
     """The expression that a plain assignment of ``name`` gives it."""
     for node in code.parsed(text):
