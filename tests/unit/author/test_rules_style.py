@@ -113,6 +113,12 @@ SEEDS = [
         ),
         line="import einops",
     ),
+    seed(
+        FOREIGN,
+        "my_op",
+        (_TRY, _TRY + "try:\n    import numpy as np\nexcept ImportError:\n    np = None\n"),
+        line="import numpy",
+    ),
     _imports(LOCAL, "from . import shared"),
     _imports(LOCAL, "from .shared import helper"),
     _imports(LOCAL, "import config.loader"),
@@ -162,6 +168,8 @@ LOOK_ALIKES = [
     _imports(FOREIGN, "import math\nimport collections.abc\nfrom functools import partial"),
     _imports(FOREIGN, "import torch.nn.functional as F"),
     _imports(FOREIGN, "import triton\nimport triton.language as tl"),
+    # A package that may register operators.
+    seed(FOREIGN, "my_op", (_TRY, "try:\n    import blockops\nexcept ImportError:\n    pass\n")),
     # The operator's own package, whatever it is called.
     seed(
         FOREIGN,

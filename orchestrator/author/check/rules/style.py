@@ -24,6 +24,13 @@ _DEBUGGING = frozenset(
     }
 )
 _DEBUGGERS = frozenset({"pdb", "ipdb", "pudb", "icecream", "web_pdb", "debugpy", "pydevd"})
+# Never an operator's library, however they are imported.
+_TOOLS = frozenset(
+    {
+        *("numpy", "pandas", "scipy", "sklearn", "matplotlib", "seaborn", "plotly", "PIL", "cv2"),
+        *("requests", "httpx", "tqdm", "einops", "tabulate", "rich", "yaml", "psutil", "pytest"),
+    }
+)
 _WRAPPER = "mcoplib_mxbenchmark_op_wrapper"
 
 
@@ -174,8 +181,17 @@ def foreign_import(benchmark: Benchmark) -> Iterator[Hit]:
     )
     for statement, module in _imports(runner):
         first = module.split(".")[0]
-        if first and first not in known and not _local(benchmark, module):
+        # In try, it may be the library that registers the operator.
+        registers = first not in _TOOLS and _guarded(runner, statement)
+        if first and first not in known and not registers and not _local(benchmark, module):
             yield Hit(runner.source.at(statement), f"imports {first}")
+
+
+def _guarded(runner: Runner, statement: ast.stmt) -> bool:
+    return any(
+        isinstance(found, ast.Try) and statement in found.body
+        for found in runner.source.ancestors(statement)
+    )
 
 
 def _operators(benchmark: Benchmark) -> set[str]:
