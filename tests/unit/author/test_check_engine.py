@@ -291,13 +291,14 @@ def test_spans_are_characters(text: str) -> None:
 
 
 def test_doubling_ends(tree: Tree) -> None:
-    rows = ["a0 = (1, 2)"] + [f"a{n} = (a{n - 1}, a{n - 1})" for n in range(1, 39)]
-    rows += ["b0 = 1"] + [f"b{n} = b{n - 1} + b{n - 1}" for n in range(1, 39)]
-    rows += ["c0 = (1,)"] + [f"c{n} = (*c{n - 1}, *c{n - 1})" for n in range(1, 39)]
-    rows += [f"def f{n}():\n    return (*f{n + 1}(), *f{n + 1}())" for n in range(30)]
+    rows = ["a0 = (1, 2)", "b0 = 1", "c0 = (1,)"]
+    for n in range(1, 39):
+        rows += [f"a{n} = ({f'a{n - 1}, ' * 9})", f"b{n} = {f' + b{n - 1}' * 9}"]
+        rows += [f"c{n} = ({f'*c{n - 1}, ' * 9})"]
+        rows += [f"def f{n}():\n    return ({f'*f{n - 1}(), ' * 9})"]
     use = (
         '        self.a = config.get("a", a38)\n        self.b = config.get("b", b38)\n'
-        "        torch.ops._C.my_op(*c38)\n        torch.ops._C.my_op(*f0())\n"
+        "        torch.ops._C.my_op(*c38)\n        torch.ops._C.my_op(*f38())\n"
     )
     tree.runner("\n".join(rows) + "\n" + SKELETON.replace(READ, READ + use))
     assert tree.rules(known=lambda name: []) == []
