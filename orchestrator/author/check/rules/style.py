@@ -200,10 +200,10 @@ def _operators(benchmark: Benchmark) -> set[str]:
     if runner is None:
         return set()
     # Also what a method of the runner's calls that is launched.
-    found = {e.name.split(".")[0] for e in traces(runner).setup.of("launch")}
-    return found | {
-        str(name).split(".")[0] for name in traces(runner).operators if isinstance(name, str)
-    }
+    launched = [e.name for e in traces(runner).setup.of("launch")]
+    launched += [name for name in traces(runner).operators if isinstance(name, str)]
+    # A namespace is usually called like the package that registers it.
+    return {name.removeprefix("torch.ops.").split(".")[0] for name in launched}
 
 
 @rule(
