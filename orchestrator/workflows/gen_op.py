@@ -19,6 +19,7 @@ from orchestrator.author.emit import draft
 from orchestrator.author.facts import Draft, Framework, Operator, Trial
 from orchestrator.author.locate import find_operators
 from orchestrator.author.trial import read_trial
+from orchestrator.author.unit_imports import unit_imports
 from orchestrator.errors import ExitCode, MxfleetError, TreeError, UsageError
 from orchestrator.events import Drafted, LeftOpen, Note, Sink, Summary
 from orchestrator.results.files import read_bytes, replace
@@ -146,46 +147,61 @@ def generate(tree: Path, wish: Wish) -> Generated:
 
 def _pairs(wish: Wish) -> tuple[list[tuple[str, Operator, Trial]], list[str]]:
     """Names, operators and trials; the name tells frameworks apart where several have it."""
-    unit_test = wish.unit_tests[0] if len(wish.unit_tests) == 1 else None
-    operators = find_operators(wish.name, wish.sources, unit_test, None)
-    several = len({one.framework for one in operators}) > 1
-    chosen = [o for o in operators if wish.framework in (None, o.framework)]
-    if not chosen:
-        # Says what was looked for, and where.
-        chosen = find_operators(wish.name, wish.sources, unit_test, wish.framework)
+    operators = _found(wish)
+    frameworks = list(dict.fromkeys(one.framework for one in operators))
+    several = len(frameworks) > 1
+    names = {id(one): _name(one, several) for one in operators}
     notes = []
     if several:
-        frameworks = " and ".join(dict.fromkeys(one.framework for one in operators))
-        notes.append(f"{wish.name} is in {frameworks}: a benchmark for each, named after it")
-    found, missing = [], []
+        each = " and ".join(dict.fromkeys(names.values()))
+        notes.append(f"{wish.name} is in {' and '.join(frameworks)}: a benchmark for each, {each}")
+    chosen = [one for one in operators if wish.framework in (None, one.framework)]
+    found, reasons = [], []
     for operator in chosen:
-        name = operator.name
-        if several and operator.framework in _PREFIXES:
-            name = f"{_PREFIXES[operator.framework]}_{name}"
         trial, reason = _trial(wish.unit_tests, operator)
-        if trial is None:
-            missing.append((name, operator, reason))
-        else:
-            found.append((name, operator, trial))
+        if trial is not None:
+            found.append((names[id(operator)], operator, trial))
+        elif reason is not None:
+            reasons.append(reason)
+            notes.append(f"{names[id(operator)]} is not generated: {reason.message}")
     if not found:
-        assert missing and missing[0][2] is not None
-        raise missing[0][2]
-    for name, operator, _ in missing:
-        text = f"{name} is not generated: no --unit-test given here calls {operator.call}"
-        notes.append(text)
+        raise reasons[0]
     return found, notes
+
+
+def _found(wish: Wish) -> list[Operator]:
+    """The operators of all frameworks, those that a unit test imports first."""
+    found: dict[tuple[str, str], Operator] = {}
+    for path in wish.unit_tests:
+        for one in find_operators(wish.name, wish.sources, path, None):
+            found.setdefault((one.framework, one.namespace), one)
+    if wish.framework is not None and all(f != wish.framework for f, _ in found):
+        # Says what was looked for, and where.
+        return find_operators(wish.name, wish.sources, wish.unit_tests[0], wish.framework)
+    return list(found.values())
+
+
+def _name(operator: Operator, several: bool) -> str:
+    prefix = _PREFIXES.get(operator.framework) if several else None
+    return operator.name if prefix is None else f"{prefix}_{operator.name}"
 
 
 def _trial(
     unit_tests: Sequence[Path], operator: Operator
 ) -> tuple[Trial | None, MxfleetError | None]:
-    """The first unit test's that calls the operator; else why the first has none."""
+    """The first unit test's that calls the operator; else why there is none."""
     reason: MxfleetError | None = None
     for path in unit_tests:
+        frameworks = unit_imports(path).frameworks
+        if frameworks and operator.framework not in frameworks:
+            reason = reason or UsageError(
+                f"no --unit-test is of {operator.framework}", where=str(path), hint="name its own"
+            )
+            continue
         try:
             return read_trial(path, operator), None
         except UsageError as error:
-            reason = reason or error
+            reason = error
     return None, reason
 
 

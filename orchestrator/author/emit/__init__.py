@@ -55,6 +55,10 @@ def draft(
     first = Runner(name, operator, trial, replace(chosen, own=()), material, dialect)
     used = used_attributes(first.source("", ()))
     chosen = chosen.only(used)
+    notes += [
+        f"the unit test does not compare {argument}, so neither does the runner"
+        for argument in material.unseen
+    ]
     runner = Runner(name, operator, trial, chosen, material, dialect)
     source = runner.source(docstring(operator, trial, chosen, material, notes), todos)
     compile(source, name, "exec", dont_inherit=True)

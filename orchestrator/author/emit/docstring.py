@@ -41,7 +41,7 @@ def docstring(
         *(line for one in settings.own for line in _item(_parameter(one))),
         *_item(_dtype(settings.dtype, operator)),
     ]
-    pitfalls = [*_pitfalls(operator, material), *notes]
+    pitfalls = [*_pitfalls(operator, material), *(f"{n[:1].upper()}{n[1:]}." for n in notes)]
     if pitfalls:
         lines += ["Pitfalls:", *(line for one in pitfalls for line in _item(f"- {one}", hang=2))]
     return "\n".join(_safe(line) for line in lines)

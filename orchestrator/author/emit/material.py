@@ -74,6 +74,14 @@ class Material:
         return list(found.values())
 
     @property
+    def unseen(self) -> list[str]:
+        """Arguments that the call writes and that nothing is compared of."""
+        texts = [t for one in self.compared for t in _texts(one)]
+        read = set(code.reads([*self.after, *texts])) if texts else set()
+        written = [o for o in self.passed if o.name in (*self.outputs, *self.overwritten)]
+        return [o.argument.name for o in written if o.name not in read]
+
+    @property
     def maybe_none(self) -> list[str]:
         """Tensors of the call that may be None, by how the test makes them."""
         optional = [o.name for o in self.passed if o.argument.optional and o.name is not None]
