@@ -169,7 +169,7 @@ AUTHORED = [
     _mcoplib(
         "moe_align_block_size",
         "MoE alignment",
-        tiny={"m": 33, "topk": 2, "num_experts": 8, "block_size": 4},
+        tiny={"m": 9, "topk": 2, "num_experts": 16, "block_size": 4},
     ),
     _mcoplib(
         "awq_dequantize",
@@ -179,7 +179,7 @@ AUTHORED = [
     _mcoplib(
         "gptq_shuffle",
         "GPTQ, bit-exact, allocates",
-        tiny={"in_features": 64, "out_features": 12},
+        tiny={"in_features": 64, "out_features": 12, "act_order": True},
     ),
     _mcoplib(
         "static_scaled_fp8_quant",
@@ -191,7 +191,7 @@ AUTHORED = [
         "dynamic_per_token_scaled_fp8_quant",
         "FP8, a scale a token, optional bound",
         unit_test="test_fp8_quant.py",
-        tiny={"num_tokens": 20, "hidden_size": 96},
+        tiny={"num_tokens": 20, "hidden_size": 96, "scale_ub": False},
     ),
     _mcoplib(
         "fused_rope_fwd",

@@ -57,8 +57,7 @@ def test_timing_calls_the_operator_alone_and_declares_what_it_moves(
 ) -> None:
     timing = judged[authored.name][-1]
     assert "raised" not in timing, timing["raised"]
-    if "." not in timing["qualified"]:
-        assert timing["called"] == [timing["qualified"]] * 3
+    assert timing["called"] in (None, [timing["qualified"]] * 3)
     assert list(timing["summaries"])[:3] == ["Op", "dtype", "Shape"]
     assert "," not in timing["summaries"]["Shape"]
     assert timing["elements"] and timing["read"] and timing["written"]

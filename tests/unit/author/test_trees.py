@@ -43,7 +43,7 @@ CALLS = {
     ),
     "sgl_topk_softmax": "t.test_topk_softmax(9, 16, 3)",
     "top_k_per_row_decode": "t.test_top_k_per_row_decode(3, 2, 96, 16)",
-    "moe_align_block_size": "t.test_moe_align_block_size(33, 2, 8, 4)",
+    "moe_align_block_size": "t.test_moe_align_block_size(9, 2, 16, 4)",
     "awq_dequantize": "t.test_awq_dequantize(64, 6, 16, torch.float16)",
     "gptq_shuffle": "[t.check_gptq_shuffle(64, 12, order) for order in (True, False)]",
     "static_scaled_fp8_quant": "t.test_static_scaled_fp8_quant(20, 96, torch.bfloat16, 0)",
