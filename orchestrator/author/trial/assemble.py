@@ -12,7 +12,7 @@ from orchestrator.author.trial import compare, ordering
 from orchestrator.author.trial.calls import Names, OperatorCalls
 from orchestrator.author.trial.effects import mutated_parameters
 from orchestrator.author.trial.flatten import Flat, Step, function_of
-from orchestrator.author.trial.inline import bound_arguments, rename
+from orchestrator.author.trial.inline import bound_arguments, renamed
 from orchestrator.author.trial.scopes import binds, reads, root, value_reads
 from orchestrator.author.trial.slices import Line, makes_data
 from orchestrator.author.trial.units import Unit
@@ -43,15 +43,24 @@ class Compared:
     actual: ast.expr
     expected: ast.expr
     found: compare.Compared
-    how: compare.How
     step: Step
     index: int
 
 
 class Assembly:
-    """Cuts one flattened test at one of its calls of the operator."""
+    """Cuts one flattened test at one of its calls of the operator.
 
-    def __init__(self, unit: Unit, flat: Flat, calls: OperatorCalls) -> None:
+    ``constant``: a tolerance as the number that it always is, where it is one.
+    """
+
+    def __init__(
+        self,
+        unit: Unit,
+        flat: Flat,
+        calls: OperatorCalls,
+        constant: Callable[[ast.expr | None], ast.expr | None] = lambda node: node,
+    ) -> None:
+        self._constant = constant
         self._unit = unit
         self._flat = flat
         self._calls = calls
@@ -261,7 +270,8 @@ class Assembly:
             step = line.steps[index]
             function = self._functions(step)
             for found in compare.found_in(step.node, self._definition(line, index), function):
-                raw.append((_out_of_loops(found, step, line), step, index))
+                plain = self._plain(found, line, index)
+                raw.append((_out_of_loops(plain, step, line), step, index))
         roots = self._roots(parts)
         raw = [(self._chosen(f, line, roots, parts), step, i) for f, step, i in raw]
         strong = [one for one in raw if one[0].strong]
@@ -300,27 +310,33 @@ class Assembly:
     def _told_apart(
         self, found: compare.Compared, step: Step, index: int, line: Line, roots: set[str]
     ) -> Compared | None:
-        define = self._unpacked(line, index)
-        left, right = ordering.side(found.left, define), ordering.side(found.right, define)
+        sides = (found.left, found.right)
         taint = line.tainted(roots)
-        marks = [bool(value_reads(s.value) & taint) for s in (left, right)]
+        marks = [bool(value_reads(side) & taint) for side in sides]
         if all(marks):
-            direct = roots & (value_reads(left.value) | value_reads(right.value))
+            direct = roots & (value_reads(found.left) | value_reads(found.right))
             taint = line.tainted(direct) if direct else taint
-            marks = [bool(value_reads(s.value) & taint) for s in (left, right)]
+            marks = [bool(value_reads(side) & taint) for side in sides]
         if all(marks):
-            marks = [isinstance(s.value, ast.Name) and s.value.id in roots for s in (left, right)]
+            marks = [isinstance(side, ast.Name) and side.id in roots for side in sides]
         if marks[0] == marks[1]:
             return None
-        ours, theirs = (left, right) if marks[0] else (right, left)
-        how = found.how
-        if ours.ordered or theirs.ordered:
-            how = "unordered"
-        actual, expected = ours.value, theirs.value
-        if ours.converted or theirs.converted or _is_numpy(found.node):
-            actual = actual if ours.converted else _as_tensor(actual)
-            expected = expected if theirs.converted else _as_tensor(expected)
-        return Compared(actual, expected, found, how, step, index)
+        ours, theirs = sides if marks[0] else sides[::-1]
+        return Compared(ours, theirs, found, step, index)
+
+    def _plain(self, found: compare.Compared, line: Line, index: int) -> compare.Compared:
+        """A comparison without what the test does only to compare: sorting, lists, sets."""
+        define = self._unpacked(line, index)
+        left, right = ordering.side(found.left, define), ordering.side(found.right, define)
+        how = "unordered" if left.ordered or right.ordered else found.how
+        sides = [left.value, right.value]
+        if left.converted or right.converted or _is_numpy(found.node):
+            sides = [s.value if s.converted else _as_tensor(s.value) for s in (left, right)]
+        while all(_is_moved(side) for side in sides):
+            # Both were brought to the CPU to be compared: they can be where they are.
+            sides = [s.func.value for s in sides]  # type: ignore[attr-defined]
+        atol, rtol = self._constant(found.atol), self._constant(found.rtol)
+        return replace(found, left=sides[0], right=sides[1], how=how, atol=atol, rtol=rtol)
 
     # -- reference ------------------------------------------------------------------------------
 
@@ -418,9 +434,7 @@ def _out_of_loops(found: compare.Compared, step: Step, line: Line) -> compare.Co
             if element is not None:
                 value = ast.Subscript(value, ast.Constant(element), ast.Load())
             put = {name: value}
-            left, right = rename(found.left, put), rename(found.right, put)
-            assert isinstance(left, ast.expr) and isinstance(right, ast.expr)
-            found = replace(found, left=left, right=right)
+            found = replace(found, left=renamed(found.left, put), right=renamed(found.right, put))
     loops = [copy.deepcopy(loop) for loop in step.loops]
     bound = {name for loop in loops for name in binds(loop.target)}
     for condition in step.when:
@@ -449,6 +463,15 @@ def _text(node: ast.expr | None) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
+def _is_moved(value: ast.expr) -> bool:
+    return (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in ("cpu", "detach")
+        and not value.args
+    )
+
+
 def _is_numpy(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func).startswith(("np.", "numpy."))
 
@@ -471,7 +494,7 @@ def as_outputs(parts: Parts) -> tuple[Output, ...]:
         output = Output(
             actual,
             expected,
-            one.how,
+            one.found.how,
             one.step.source.place(one.step.node),
             _code(one.found.atol),
             _code(one.found.rtol),

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from orchestrator.author.facts import Todo
 from orchestrator.author.trial import well_known
 from orchestrator.author.trial.calls import OperatorCalls
+from orchestrator.author.trial.layers import bare_layer
 from orchestrator.author.trial.literals import NotLiteral, evaluate
 from orchestrator.author.trial.parameters import lookup_in
 from orchestrator.author.trial.scopes import BUILTINS, FunctionNode, binds, reads
 from orchestrator.author.trial.source import Imported, Source
 
+_MOST_HELPERS = 12  # of a framework's own source: more is no reference but the framework
+_DEVICE = re.compile(r"""(["'])cuda(:\d+)?\1""")
+_SELF = re.compile(r"\bself\.(?!assert)")
+_FIRST = re.compile(r"\(self(, |(?=\)))")
 _PLAIN = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "triton", "scipy", "einops"}
 
 
@@ -28,13 +34,23 @@ def text_of(node: ast.stmt, source: Source) -> str:
     first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
     lines = source.lines[first - 1 : node.end_lineno]
     text = textwrap.dedent("\n".join(lines)).rstrip()
-    try:
-        there = ast.parse(text).body
-    except (SyntaxError, ValueError):
-        there = []
-    if len(there) == 1 and ast.dump(there[0]) == ast.dump(node):
-        return text
+    wanted = ast.dump(node)
+    for made in _spellings(text):
+        try:
+            there = ast.parse(made).body
+        except (SyntaxError, ValueError):
+            continue
+        if len(there) == 1 and ast.dump(there[0]) == wanted:
+            return made
     return ast.unparse(node)
+
+
+def _spellings(text: str) -> Iterator[str]:
+    """``text``, and what it may have become by the rewriting of devices and methods."""
+    yield text
+    device = _DEVICE.sub("device", text).replace(".cuda()", ".to(device)")
+    yield device
+    yield _SELF.sub("", _FIRST.sub("(", text))
 
 
 class Closure:
@@ -44,12 +60,12 @@ class Closure:
         self,
         source: Source,
         calls: OperatorCalls,
-        siblings: Mapping[str, FunctionNode],
+        siblings: Mapping[str, ast.stmt],
         imports: Mapping[str, Imported],
     ) -> None:
         self.helpers: list[str] = []
         self.imports: dict[str, None] = {}
-        self.defined: dict[str, Source] = {}
+        self.defined: dict[str, str] = {}  # and whose definition it is
         self.missing: dict[str, None] = {}
         self.todos: list[Todo] = []
         self._source = source
@@ -63,16 +79,17 @@ class Closure:
             self._need(name, source, place)
 
     def _need(self, name: str, source: Source, place: ast.AST) -> None:
-        if name in self.defined or name in self.missing:
-            known = self.defined.get(name)
-            if known is not None and known is not source and self._owner(name, source) is not known:
+        if name in self.missing:
+            return
+        if name in self.defined:
+            if self.defined[name] != self._owner(name, source):
                 self._todo(f"two different {name} are used: rename one of them", source, place)
             return
         if name in BUILTINS and name not in source.definitions:
             return
         if name in self._siblings and source is self._source:
-            self.defined[name] = source
-            self._define([self._siblings[name]], source)
+            self.defined[name] = _key(name, source)
+            self.define([self._siblings[name]], source)
             return
         imported = source.imports.get(name)
         if source is self._source and name in self._local_imports:
@@ -82,8 +99,8 @@ class Closure:
             return
         statements = source.definitions.get(name)
         if statements:
-            self.defined[name] = source
-            self._define(statements, source)
+            self.defined[name] = _key(name, source)
+            self.define(statements, source)
             return
         for star in (i for i in source.imports.values() if i.attribute == "*"):
             local = source.local(star)
@@ -92,21 +109,25 @@ class Closure:
                 return
         self.missing.setdefault(name)
 
-    def _owner(self, name: str, source: Source) -> Source:
-        """The file that defines ``name`` as ``source`` sees it."""
+    def _owner(self, name: str, source: Source) -> str:
+        """Whose definition of ``name`` it is that ``source`` sees."""
         imported = source.imports.get(name)
-        local = source.local(imported) if imported is not None else None
-        return source if local is None else local[0]
+        if imported is None or name in self._siblings:
+            return _key(name, source)
+        local = source.local(imported)
+        if local is not None:
+            return _key(local[1] or name, local[0])
+        return imported.path
 
     # -- definitions ----------------------------------------------------------------------------
 
-    def _define(self, statements: list[ast.stmt], source: Source) -> None:
+    def define(self, statements: list[ast.stmt], source: Source) -> None:
         for statement in statements:
             for part in self._run(statement, source):
                 made = _Bare(self._resolvable(source)).visit(copy.deepcopy(part))
                 made = self.flattened(made, source, part)
                 for bound in binds(made):
-                    self.defined.setdefault(bound, source)
+                    self.defined.setdefault(bound, _key(bound, source))
                 self.need(reads(made), source, part)
                 text = text_of(made, source)
                 if text not in self.helpers:
@@ -149,7 +170,7 @@ class Closure:
                 return
             self._need(attribute, found, place)
             if attribute != name and attribute in self.defined:
-                self.defined[name] = source
+                self.defined[name] = self.defined[attribute]
                 self.helpers.append(f"{name} = {attribute}")
             return
         if local is not None and self._from_library(name, imported, local):
@@ -157,7 +178,7 @@ class Closure:
         known = well_known.definition(imported.attribute or name)
         head = imported.module.partition(".")[0]
         if head not in _PLAIN and known is not None and imported.attribute:
-            self.defined[name] = source
+            self.defined[name] = imported.path
             self.need(reads(known), self._source, place)
             self.helpers.append(ast.unparse(known))
             if imported.attribute != name:
@@ -177,7 +198,7 @@ class Closure:
                 place,
             )
             return
-        self.defined[name] = source
+        self.defined[name] = imported.path
         self.imports.setdefault(_statement(name, imported))
 
     def _from_library(
@@ -188,21 +209,38 @@ class Closure:
         if attribute is None or attribute not in found.definitions:
             return False
         trial = Closure(found, self._calls, {}, {})
-        trial.need([attribute], found, found.tree)
-        if trial.todos or trial.missing or len(trial.helpers) > 12:
+        statements = found.definitions[attribute]
+        layer = None
+        if len(statements) == 1 and isinstance(statements[0], ast.ClassDef):
+            layer = bare_layer(statements[0], self._attributes())
+        if layer is not None:
+            trial.defined[attribute] = _key(attribute, found)
+            trial.define([layer], found)
+            trial.need(["torch"], found, found.tree)
+        else:
+            trial.need([attribute], found, found.tree)
+        if trial.todos or trial.missing or len(trial.helpers) > _MOST_HELPERS:
             return False
         self.defined.update(trial.defined)
-        self.defined[name] = found
+        self.defined[name] = _key(attribute, found)
         self.imports.update(trial.imports)
         self.helpers.extend(h for h in trial.helpers if h not in self.helpers)
         if attribute != name:
             self.helpers.append(f"{name} = {attribute}")
         return True
 
+    def _attributes(self) -> set[str]:
+        """Names of all attributes that the test reads of anything."""
+        return {n.attr for n in ast.walk(self._source.tree) if isinstance(n, ast.Attribute)}
+
     def _todo(self, what: str, source: Source, place: ast.AST) -> None:
         todo = Todo(what, source.place(place))
         if all(known.what != what for known in self.todos):
             self.todos.append(todo)
+
+
+def _key(name: str, source: Source) -> str:
+    return f"{source.path}:{name}"
 
 
 def _statement(name: str, imported: Imported) -> str:

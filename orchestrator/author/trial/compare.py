@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from orchestrator.author.trial.scopes import dotted, last_name
+from orchestrator.author.trial.scopes import dotted, last_name, reads
 
 How = Literal["exact", "close", "unordered", "cosine"]
 _CALLS = frozenset(
@@ -156,6 +156,11 @@ class _Reader:
         extra = call.args[2:]
         rtol = _keyword(call, "rtol") or (extra[0] if extra else None)
         atol = _keyword(call, "atol") or (extra[1] if len(extra) > 1 else None)
+        for keyword in call.keywords:
+            if keyword.arg is None:
+                # **tolerances[dtype]: a dict of both.
+                atol = atol or ast.Subscript(keyword.value, ast.Constant("atol"), ast.Load())
+                rtol = rtol or ast.Subscript(keyword.value, ast.Constant("rtol"), ast.Load())
         if name in ("assert_almost_equal", "assert_array_almost_equal"):
             decimal = _keyword(call, "decimal") or (extra[0] if extra else ast.Constant(6))
             atol = ast.parse(f"1.5 * 10 ** -({ast.unparse(decimal)})", mode="eval").body
@@ -165,11 +170,6 @@ class _Reader:
             testing = name == "assert_allclose" and numpy
             rtol = rtol or ast.Constant(1e-7 if testing else 1e-5)
             atol = atol or ast.Constant(0.0 if testing else 1e-8)
-        for keyword in call.keywords:
-            if keyword.arg is None:
-                # **tolerances[dtype]: a dict of both.
-                atol = atol or ast.Subscript(keyword.value, ast.Constant("atol"), ast.Load())
-                rtol = rtol or ast.Subscript(keyword.value, ast.Constant("rtol"), ast.Load())
         how: How = "exact" if _zero(atol) and _zero(rtol) else "close"
         yield Compared(left, right, how, call, atol, rtol)
 
@@ -361,13 +361,35 @@ def _unflattened(value: ast.expr) -> ast.expr:
     return value
 
 
+def _rows(side: ast.expr, loops: list[ast.comprehension]) -> ast.expr | None:
+    """``x[:n]`` for ``x[i]`` with ``i`` in ``range(n)``, else None."""
+    if len(loops) != 1 or loops[0].ifs or not isinstance(loops[0].target, ast.Name):
+        return None
+    name, every = loops[0].target.id, loops[0].iter
+    if not isinstance(every, ast.Call) or len(every.args) != 1 or dotted(every.func) != "range":
+        return None
+    if not isinstance(side, ast.Subscript) or name in reads(side.value):
+        return None
+    if not isinstance(side.slice, ast.Name) or side.slice.id != name:
+        return None
+    return ast.copy_location(
+        ast.Subscript(side.value, ast.Slice(None, every.args[0], None), ast.Load()), side
+    )
+
+
 def over(compared: Compared, loops: list[ast.comprehension]) -> Compared:
     """A comparison of a loop's every round as one: all rounds' elements, one after the other."""
 
+    rows = [_rows(side, loops) for side in (compared.left, compared.right)]
+    if rows[0] is not None and rows[1] is not None:
+        return replace(compared, left=rows[0], right=rows[1])
+
     def joined(side: ast.expr) -> ast.expr:
-        flat = ast.Call(ast.Attribute(side, "flatten", ast.Load()), [], [])
+        whole = compared.how == "unordered"  # each round is a row of its own
+        flat = side if whole else ast.Call(ast.Attribute(side, "flatten", ast.Load()), [], [])
         rounds = ast.ListComp(flat, copy.deepcopy(loops))
-        cat = ast.Attribute(ast.Name("torch", ast.Load()), "cat", ast.Load())
-        return ast.copy_location(ast.Call(cat, [rounds], []), side)
+        name = "stack" if whole else "cat"
+        function = ast.Attribute(ast.Name("torch", ast.Load()), name, ast.Load())
+        return ast.copy_location(ast.Call(function, [rounds], []), side)
 
     return replace(compared, left=joined(compared.left), right=joined(compared.right))

@@ -9,8 +9,11 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterable
+from typing import TypeVar
 
-from orchestrator.author.trial.scopes import FunctionNode, binds
+from orchestrator.author.trial.scopes import FunctionNode, binds, reads
+
+_Node = TypeVar("_Node", bound=ast.AST)
 
 
 class _Rename(ast.NodeTransformer):
@@ -40,9 +43,9 @@ class _Rename(ast.NodeTransformer):
         return node
 
 
-def rename(node: ast.AST, names: dict[str, ast.expr]) -> ast.AST:
-    """A copy of ``node`` with names replaced by other names, or by constants."""
-    made: ast.AST = _Rename(names).visit(copy.deepcopy(node))
+def renamed(node: _Node, names: dict[str, ast.expr]) -> _Node:
+    """A copy of ``node`` with names replaced by other names, or by expressions."""
+    made: _Node = _Rename(names).visit(copy.deepcopy(node))
     return made
 
 
@@ -67,6 +70,8 @@ def inlined(
     names: dict[str, ast.expr] = {}
     first: list[ast.stmt] = []
     own = binds(body)
+    # What the call gives a value anyway may have it earlier, unless the call itself reads it.
+    taken = used - (set(binds(target) if target is not None else ()) - set(reads(call)))
     for name, value in given.items():
         replaceable = isinstance(value, ast.Name) or (
             isinstance(value, ast.Constant)
@@ -75,21 +80,37 @@ def inlined(
         if replaceable and name not in own:
             names[name] = value
         else:
-            own_name = _fresh(name, used)
+            own_name = _fresh(name, taken, used)
             names[name] = ast.Name(own_name, ast.Load())
             made = ast.Assign([ast.Name(own_name, ast.Store())], value)
             first.append(ast.fix_missing_locations(ast.copy_location(made, call)))
     for name in own:
         if name not in names:
-            names[name] = ast.Name(_fresh(name, used), ast.Load())
+            names[name] = ast.Name(_fresh(name, taken, used), ast.Load())
     names = {n: v for n, v in names.items() if not (isinstance(v, ast.Name) and v.id == n)}
     made_body: list[ast.stmt] = []
     for statement in straight:
         # The target is the caller's: what was renamed to it is put back by the marker.
-        renamed = rename(statement, names)
-        assert isinstance(renamed, ast.stmt)
-        made_body.append(_Unmark(target).visit(renamed))
-    return [*first, *made_body]
+        made_statement = _Unmark(target).visit(renamed(statement, names))
+        if not _assigns_itself(made_statement):
+            made_body.append(made_statement)
+    return _without_handing_over(first, made_body)
+
+
+def _without_handing_over(first: list[ast.stmt], body: list[ast.stmt]) -> list[ast.stmt]:
+    """``x_2 = x; x_2 = x_2.t()`` as ``x_2 = x.t()``."""
+    kept: list[ast.stmt] = []
+    for given in first:
+        assert isinstance(given, ast.Assign)
+        (target,) = binds(given)
+        readers = [i for i, s in enumerate(body) if target in {**reads(s), **binds(s)}]
+        user = body[readers[0]] if readers else None
+        again = isinstance(user, ast.Assign) and target in binds(user)
+        if isinstance(given.value, ast.Name) and again and isinstance(user, ast.Assign):
+            user.value = renamed(user.value, {target: given.value})
+        else:
+            kept.append(given)
+    return [*kept, *body]
 
 
 _MARK = "__target__"
@@ -105,12 +126,17 @@ class _Unmark(ast.NodeTransformer):
         return node
 
 
-def _fresh(name: str, used: set[str]) -> str:
+def _assigns_itself(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == ast.unparse(node.value)
+
+
+def _fresh(name: str, taken: set[str], used: set[str]) -> str:
     made, count = name, 1
-    while made in used:
+    while made in taken:
         count += 1
         made = f"{name}_{count}"
     used.add(made)
+    taken.add(made)
     return made
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from orchestrator.author.trial import devices
 from orchestrator.author.trial.effects import changes
 from orchestrator.author.trial.flatten import Flat, Step, function_of
-from orchestrator.author.trial.inline import rename
+from orchestrator.author.trial.inline import renamed
 from orchestrator.author.trial.literals import (
     Code,
     Lookup,
@@ -25,7 +25,7 @@ from orchestrator.author.trial.literals import (
     kind,
 )
 from orchestrator.author.trial.parameters import Group
-from orchestrator.author.trial.scopes import binds, reads
+from orchestrator.author.trial.scopes import binds, last_name, reads
 from orchestrator.author.trial.units import Unit
 
 _SCALARS = ("int", "float", "bool", "str", "dtype")
@@ -48,6 +48,7 @@ class Inputs:
         }
         self._loops()
         self._pairs()
+        self._aliases()
         self._constants()
         self._literals()
         self.device = self._role(devices.is_device, ("device", "dev"), "device")
@@ -113,14 +114,40 @@ class Inputs:
             statements = [found[0]]
         return any(devices.makes_on_default(s) for s in statements)
 
+    def constant(self, node: ast.expr | None) -> ast.expr | None:
+        """``node``, or the number that it always is: a tolerance that the module defines."""
+        if node is None or not reads(node):
+            return node
+        if isinstance(node, ast.BinOp):
+            left, right = self.constant(node.left), self.constant(node.right)
+            return ast.copy_location(
+                ast.BinOp(left or node.left, node.op, right or node.right), node
+            )
+        try:
+            value = evaluate(node, self._literal_lookup)
+        except NotLiteral:
+            return node
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return node
+        return ast.copy_location(ast.Constant(value), node)
+
+    def _literal_lookup(self, name: str) -> ast.expr | None:
+        """What a name is that the test gives one value only; its parameters are none."""
+        bound = [s.node for s in self._steps if name in {**binds(s.node), **changes(s.node)}]
+        if name in self._names() or len(bound) > 1:
+            return None
+        if not bound:
+            return self._lookup(name)
+        node = bound[0]
+        plain = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
+        return node.value if isinstance(node, ast.Assign) and plain else None
+
     def skips(self, conditions: Iterable[ast.expr]) -> list[ast.expr]:
         """Conditions under which the test skips, in the names of the inputs."""
         names = {new: ast.Name(old, ast.Load()) for new, old in self._renamed.items()}
         found: list[ast.expr] = []
         for condition in conditions:
-            made = rename(condition, dict(names))
-            assert isinstance(made, ast.expr)
-            found.append(made)
+            found.append(renamed(condition, dict(names)))
         return found
 
     # -- what becomes an input ------------------------------------------------------------------
@@ -181,6 +208,28 @@ class Inputs:
         rows = [(*row[:index], *row[index], *row[index + 1 :]) for row in group.rows]
         return Group((*group.names[:index], *names, *group.names[index + 1 :]), rows, group.place)
 
+    def _aliases(self) -> None:
+        """``torch_dtype = dtype``: one name is enough."""
+        for step in list(self._steps):
+            node = step.node
+            if not isinstance(node, ast.Assign) or step.when or len(node.targets) != 1:
+                continue
+            target, value = node.targets[0], node.value
+            if not isinstance(target, ast.Name) or not isinstance(value, ast.Name):
+                continue
+            once = not self._bound_again(target.id, step)
+            kept = value.id in self._names() and not any(
+                value.id in {**binds(s.node), **changes(s.node)} for s in self._steps
+            )
+            if once and kept:
+                self._steps.remove(step)
+                old, new = target.id, value.id
+                if "dtype" in old and "dtype" not in new:
+                    old, new = new, old  # dtype = kind: the better name of a configuration
+                    for group in self.groups:
+                        group.names = tuple(new if n == old else n for n in group.names)
+                self._rename({old: new})
+
     def _unpacking(self, name: str, length: int) -> tuple[tuple[str, ...] | None, Step | None]:
         """Names that the test itself gives the elements, and the statement that does."""
         for step in self._steps:
@@ -238,18 +287,27 @@ class Inputs:
                 continue
             self._renamed[name] = lower
             self.groups.append(Group((lower,), [(value,)], self._unit.source.place(node)))
-        put: dict[str, ast.expr] = {
-            old: ast.Name(new, ast.Load()) for old, new in self._renamed.items()
-        }
+        self._rename(self._renamed)
+
+    def _rename(self, names: dict[str, str]) -> None:
+        put: dict[str, ast.expr] = {old: ast.Name(new, ast.Load()) for old, new in names.items()}
         if put:
-            self._steps = [replace(s, node=_renamed(s.node, put)) for s in self._steps]
+            self._steps = [
+                replace(
+                    step,
+                    node=renamed(step.node, put),
+                    when=tuple(renamed(condition, put) for condition in step.when),
+                )
+                for step in self._steps
+            ]
 
     def _literals(self) -> None:
         """``hidden_size = 4096`` in the test's body is a parameter of one value."""
         kept: list[Step] = []
+        used = {n for s in self._steps if not _only_compares(s.node) for n in reads(s.node)}
         for step in self._steps:
             made = self._literal(step)
-            if made:
+            if made and used & set(made):
                 self.groups.extend(
                     Group((name,), [(value,)], step.source.place(step.node))
                     for name, value in made.items()
@@ -282,10 +340,12 @@ class Inputs:
         return value if isinstance(value, Code) or kind([value]) in _SCALARS else None
 
 
-def _renamed(node: ast.stmt, names: dict[str, ast.expr]) -> ast.stmt:
-    made = rename(node, names)
-    assert isinstance(made, ast.stmt)
-    return made
+def _only_compares(node: ast.stmt) -> bool:
+    """Whether a statement does nothing but assert: what only it reads is no size of anything."""
+    if isinstance(node, ast.Assert):
+        return True
+    called = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    return called and last_name(node.value.func).startswith("assert")  # type: ignore[attr-defined]
 
 
 def _is_tolerance(name: str) -> bool:

@@ -225,7 +225,7 @@ class Reader:
             if value is None:
                 made.append(statement)
                 continue
-            if not isinstance(_Request(name).visit(value), ast.Name):
+            if dotted(value) != "request.param":
                 target = ast.Name(name, ast.Store())
                 made.append(ast.copy_location(ast.Assign([target], value), statement))
             break

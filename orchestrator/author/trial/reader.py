@@ -12,6 +12,7 @@ from orchestrator.author.facts import Operator, Todo, Trial
 from orchestrator.author.trial.assemble import Assembly, Parts, as_outputs, conditions
 from orchestrator.author.trial.calls import OperatorCalls, opcheck_as_call, operator_like
 from orchestrator.author.trial.closure import Closure, text_of
+from orchestrator.author.trial.dtypes import named_dtypes
 from orchestrator.author.trial.flatten import Flat, Step, flatten
 from orchestrator.author.trial.inputs import Inputs, promoted
 from orchestrator.author.trial.parameters import Reader, as_parameters, lookup_in
@@ -103,11 +104,13 @@ def _candidate(unit: Unit, reader: Reader, calls: OperatorCalls) -> _Candidate |
         flat = flatten(unit, statements, calls)
         return bool(Assembly(unit, flat, calls).call_indices())
 
-    body, groups = selected([*given.before, *body], given.groups, lookup, reaches)
+    body = copy.deepcopy([*given.before, *body])
+    body, groups = named_dtypes(body, given.groups, lookup)
+    body, groups = selected(body, groups, lookup, reaches)
     flat = flatten(unit, body, calls)
     inputs = Inputs(unit, flat, groups, given.unknown, lookup)
     flat.steps = inputs.steps()
-    assembly = Assembly(unit, flat, calls)
+    assembly = Assembly(unit, flat, calls, inputs.constant)
     best: Parts | None = None
     for index in assembly.call_indices():
         parts = assembly.cut(index)
@@ -128,7 +131,7 @@ class _Writer:
         self._closure = Closure(
             candidate.unit.source,
             calls,
-            candidate.unit.siblings,
+            candidate.unit.definitions,
             {k: v for s in candidate.unit.node.body for k, v in imported_names(s).items()},
         )
 
@@ -142,7 +145,7 @@ class _Writer:
         reference += [Step(node, unit.source) for node in parts.expected]
         prepare, seeded = self._seeded(prepare)
         texts = [[self._text(step) for step in steps] for steps in (prepare, reference, after)]
-        free = self._free([*prepare, *reference, *after])
+        free = self._free([*prepare, *reference, *after], len(prepare))
         groups = promoted(self._inputs.groups, free)
         parameters = as_parameters(groups, free - self._roles())
         known = {p.name for p in parameters}
@@ -203,16 +206,22 @@ class _Writer:
         kept = [s for s in prepare if not _is_seeding(s.node)]
         return [*seeds, *kept], bool(seeds)
 
-    def _free(self, steps: list[Step]) -> set[str]:
-        """Names that the parts take from outside; helpers among them are collected."""
+    def _free(self, steps: list[Step], before_call: int) -> set[str]:
+        """Names that the parts take from outside; helpers among them are collected.
+
+        ``before_call``: how many of ``steps`` come before the operator's call.
+        """
         found: set[str] = set()
         bound: set[str] = set()
         parts = self._parts
         groups: list[tuple[Iterable[str], Source]] = []
-        for step in steps:
+        results = set(binds(parts.result)) if parts.result is not None else set()
+        for index, step in enumerate(steps):
+            if index == before_call:
+                bound |= results
             groups.append((unbound([step.node], bound), step.source))
             bound |= set(binds(step.node))
-        bound |= set(binds(parts.result)) if parts.result is not None else set()
+        bound |= results
         for value in parts.arguments.values():
             groups.append((set(reads(value)) - bound, self._unit.source))
         for output in parts.outputs:

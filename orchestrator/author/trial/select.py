@@ -10,7 +10,7 @@ import ast
 import copy
 from collections.abc import Callable
 
-from orchestrator.author.trial.inline import rename
+from orchestrator.author.trial.inline import renamed
 from orchestrator.author.trial.literals import (
     Code,
     Lookup,
@@ -61,7 +61,7 @@ class _Fold(ast.NodeTransformer):
 def folded(body: list[ast.stmt], values: dict[str, Value], lookup: Lookup) -> list[ast.stmt]:
     """``body`` with names replaced by values, and with the arms that are then not run left out."""
     names = {n: ast.parse(render(v), mode="eval").body for n, v in values.items()}
-    module = rename(ast.Module(body, []), names)
+    module = renamed(ast.Module(body, []), names)
     folded_module = _Fold(lookup).visit(module)
     assert isinstance(folded_module, ast.Module)
     return folded_module.body

@@ -84,7 +84,11 @@ class Line:
         taint = self.sharing.family(roots)
         for index in range(self.call + 1, len(self.steps)):
             what = self.effects[index]
-            if value_reads(self.steps[index].node) & taint:
+            pairs = _pairs(self.steps[index].node)
+            if pairs:
+                held = [name for name, value in pairs if value_reads(value) & taint]
+                taint = (taint - what.replaces) | set(held) | (what.changes & taint)
+            elif value_reads(self.steps[index].node) & taint:
                 taint |= what.binds | what.changes
             else:
                 # Bound anew from something else: the operator's no more.
@@ -94,6 +98,17 @@ class Line:
     def reads_taint(self, index: int, roots: Iterable[str]) -> bool:
         """Whether a statement after the call reads what the operator left."""
         return index > self.call and bool(value_reads(self.steps[index].node) & self.tainted(roots))
+
+
+def _pairs(node: ast.stmt) -> list[tuple[str, ast.expr]]:
+    """Names and values of ``a, b = x, y``."""
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+        return []
+    target, value = node.targets[0], node.value
+    if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple):
+        return []
+    plain = [e.id for e in target.elts if isinstance(e, ast.Name)]
+    return list(zip(plain, value.elts, strict=True)) if len(plain) == len(value.elts) else []
 
 
 def makes_data(node: ast.stmt) -> bool:

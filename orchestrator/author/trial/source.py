@@ -12,7 +12,7 @@ import sys
 import tokenize
 from dataclasses import dataclass, field
 from functools import cached_property
-from os.path import relpath
+from os.path import normpath, relpath
 from pathlib import Path
 
 from orchestrator.author.facts import Place
@@ -194,7 +194,7 @@ def _unreadable(path: Path, error: Exception, shown: str | None = None) -> TreeE
 
 def _beside(path: Path, origin: Source) -> str:
     """``path`` as the user would name it, who named ``origin``."""
-    return str(Path(origin.shown).parent / relpath(path, origin.path.parent))
+    return normpath(Path(origin.shown).parent / relpath(path, origin.path.parent))
 
 
 def _is_main(node: ast.AST) -> bool:

@@ -33,6 +33,18 @@ class Unit:
     in_testcase: bool = False
 
     @property
+    def definitions(self) -> dict[str, ast.stmt]:
+        """What its class defines for it: methods, and names that the class body assigns."""
+        constants = {
+            target.id: statement
+            for statement in self.before
+            if isinstance(statement, ast.Assign)
+            for target in statement.targets
+            if isinstance(target, ast.Name)
+        }
+        return {**constants, **self.siblings}
+
+    @property
     def name(self) -> str:
         """The function's name."""
         return self.node.name
