@@ -7,6 +7,7 @@ a rule then keeps silent.
 from __future__ import annotations
 
 import ast
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,8 @@ from orchestrator.suites import whitelist
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Scope: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
 _N = TypeVar("_N", bound=ast.AST)
+# One object stands for all that are alike: it has no place of its own.
+_SHARED = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -34,18 +37,24 @@ class Source:
         self.tree = tree
         self._parents: dict[ast.AST, ast.AST] = {}
         self._by_kind: dict[type[ast.AST], list[ast.AST]] = {}
+        self._order: dict[ast.AST, int] = {}
         # In the order of the text; ``ast.walk`` goes by depth.
         todo: list[ast.AST] = [tree]
         while todo:
             node = todo.pop()
+            self._order[node] = len(self._order)
             self._by_kind.setdefault(type(node), []).append(node)
             children: list[ast.AST] = []
             # As ast.iter_child_nodes, which takes twice the time of this.
             for name in node._fields:
                 value = getattr(node, name, None)
                 if isinstance(value, list):
-                    children += [item for item in value if isinstance(item, ast.AST)]
-                elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
+                    children += [
+                        item
+                        for item in value
+                        if isinstance(item, ast.AST) and not isinstance(item, _SHARED)
+                    ]
+                elif isinstance(value, ast.AST) and not isinstance(value, _SHARED):
                     children.append(value)
             for child in children:
                 self._parents[child] = node
@@ -54,9 +63,24 @@ class Source:
 
     def walk(self, kind: type[_N], within: ast.AST | None = None) -> Iterator[_N]:
         """All nodes of ``kind`` in the order of the text, or those inside ``within``."""
-        for node in self._by_kind.get(kind, ()):
-            if within is None or within in self.ancestors(node):
-                yield node  # type: ignore[misc]
+        nodes = self._by_kind.get(kind, [])
+        if within is not None:
+            # What is inside a node follows it without a gap.
+            order, first = self._order.__getitem__, self._order[within]
+            behind = first + self._sizes[within] - 1
+            nodes = nodes[bisect_right(nodes, first, key=order) :]
+            nodes = nodes[: bisect_right(nodes, behind, key=order)]
+        yield from nodes  # type: ignore[misc]
+
+    @cached_property
+    def _sizes(self) -> dict[ast.AST, int]:
+        """How many nodes each node is, with all that it holds."""
+        sizes = dict.fromkeys(self._order, 1)
+        for node in reversed(self._order):
+            parent = self._parents.get(node)
+            if parent is not None:
+                sizes[parent] += sizes[node]
+        return sizes
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         """The node that holds ``node``."""
