@@ -72,6 +72,21 @@ def needed(code: Sequence[str], names: Iterable[str]) -> list[bool]:
     return found
 
 
+def returning(statements: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The statements and a return of ``names``; where the last one makes it, it returns it."""
+    if len(names) == 1 and statements:
+        *before, last = statements
+        (node, *others) = parsed(last)
+        target = node.targets[0] if isinstance(node, ast.Assign) and not others else None
+        if isinstance(target, ast.Name) and target.id == names[0] and len(node.targets) == 1:  # type: ignore[attr-defined]
+            edit = Edit(last)
+            edit.replace(target, "return")
+            text = edit.done()
+            equals = text.index("=")
+            return [*before, text[:equals].rstrip() + " " + text[equals + 1 :].lstrip()]
+    return [*statements, f"return {', '.join(names)}"]
+
+
 # Edits.
 
 

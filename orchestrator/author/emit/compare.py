@@ -95,6 +95,11 @@ class _Writer:
         dtype = (made.dtype or "") if made is not None else ""
         return dtype.removeprefix("torch.").startswith(_WHOLE)
 
+    def _wide(self, output: Output) -> bool:
+        """Whether the output is known not to be quantised: scales, say."""
+        made = self._material.tensors.get(output.actual)
+        return made is not None and made.dtype in ("torch.float32", "torch.float64")
+
     def _own_dtype(self, output: Output) -> bool:
         """Whether the output may be bfloat16: that of the case, or not known to be another."""
         made = self._material.tensors.get(output.actual)
@@ -106,7 +111,7 @@ class _Writer:
         """The least cosine; notes why, where it is below the rules."""
         if output.how == "cosine" and output.atol is not None:
             return self._of_test(output)
-        if self._quantised:
+        if self._quantised and not self._wide(output):
             return str(_QUANTISED)
         if not self._own_dtype(output):
             return str(_LEAST)

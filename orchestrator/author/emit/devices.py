@@ -113,6 +113,7 @@ def in_helper(text: str, names: Collection[str]) -> str:
 
     ``None`` is that device; what is moved to it stays where it was made.
     """
+    text = _without_set_up(text, names)
     edit = code.Edit(text)
     names = set(names) - code.bound_within([text])  # its own argument is what it is given
     for node in ast.walk(edit.tree):
@@ -121,8 +122,6 @@ def in_helper(text: str, names: Collection[str]) -> str:
             to = node.func.attr == "to" and len(node.args) == 1 and not node.keywords
             if moves or (to and is_device(node.args[0], names)):
                 edit.replace_between(node.func.value, node, "")
-        elif isinstance(node, ast.Expr) and only_sets_up(ast.unparse(node), names):
-            edit.replace(node, "pass")
     for node in ast.walk(edit.tree):
         if isinstance(node, ast.keyword) and is_device(node.value, names):
             edit.replace(node.value, "None")
@@ -131,6 +130,30 @@ def in_helper(text: str, names: Collection[str]) -> str:
                 if is_device(default, names):
                     edit.replace(default, "None")
     return edit.done()
+
+
+def _without_set_up(text: str, names: Collection[str]) -> str:
+    """A function without statements that only seed or choose the device."""
+    edit = code.Edit(text)
+    for node in ast.walk(edit.tree):
+        for field in ("body", "orelse"):
+            block = getattr(node, field, None)
+            if isinstance(block, list) and not isinstance(node, ast.Module):
+                _drop(edit, block, names)
+    return edit.done()
+
+
+def _drop(edit: code.Edit, block: Sequence[ast.stmt], names: Collection[str]) -> None:
+    """Leave such statements of a block out, or say ``pass`` where there is nothing else."""
+    gone = [node for node in block if _only_sets_up_within(node, names)]
+    for node in gone:
+        edit.replace(node, "pass" if node is gone[-1] and len(gone) == len(block) else "")
+
+
+def _only_sets_up_within(node: ast.stmt, names: Collection[str]) -> bool:
+    if isinstance(node, ast.If) and not node.orelse:
+        return all(_only_sets_up_within(inner, names) for inner in node.body)
+    return isinstance(node, ast.Expr) and only_sets_up(ast.unparse(node), names)
 
 
 def makes_tensors(statements: Sequence[str]) -> bool:

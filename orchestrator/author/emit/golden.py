@@ -94,9 +94,12 @@ def assemble(
     source = "\n".join(
         [
             f"def {label}({', '.join(inputs)}):",
-            f'    """What the unit test expects ({place}): {returned}."""',
-            *(f"    {line}" for text in lines for line in text.split("\n")),
-            f"    return {returned}",
+            f'    """As the unit test has it ({place})."""',
+            *(
+                f"    {line}"
+                for text in code.returning(lines, expected)
+                for line in text.split("\n")
+            ),
         ]
     )
     return Reference(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 
@@ -19,6 +20,7 @@ TIMED_SEED, OTHER_SEED = 42, 7
 TODO = "# TODO(mxfleet):"
 INFERRED = "# inferred:"
 _FEW = 3  # parameters that stand in the Shape without their names
+_LONGEST_TEXT = 80  # of one piece of a text
 
 
 class Runner:
@@ -55,16 +57,7 @@ class Runner:
     # The module.
 
     def _imports(self) -> str:
-        plain = ["import torch", *self._trial.imports]
-        names = {line for text in plain for line in text.split("\n") if line.strip()}
-        first = sorted(
-            n for n in names if n.startswith("import ") and not n.startswith("import torch")
-        )
-        second = sorted(
-            n for n in names if n.startswith("from ") and not n.startswith("from torch")
-        )
-        third = sorted(n for n in names if "torch" in n.split()[1])
-        lines = [*first, *second, "", *third]
+        lines = _imports(["import torch", *self._trial.imports])
         lines += ["from mcoplib_mxbenchmark_op_wrapper import OpBenchmarkBase", ""]
         if self._operator.imports:
             lines += ["try:", *(f"    {line}{self._noqa(line)}" for line in self._operator.imports)]
@@ -108,8 +101,8 @@ class Runner:
         ]
         if moved.elements:
             lines.append(f"state.add_element_count({moved.elements}.numel())")
-        if moved.why:
-            lines.append(f"{INFERRED} {'; '.join(moved.why)}")
+        lines += [f"{INFERRED} {why}" for why in moved.why]
+        lines += moved.before
         lines += self._dialect.moved(moved.read, moved.written, moved.maybe)
         return ["def define_metrics(self, state):", *_indented(lines)]
 
@@ -128,14 +121,13 @@ class Runner:
             if tensor is None:
                 return '"()"'
             return f'"(" + " ".join(map(str, {self._held(tensor)}.shape)) + ")"'
-        lines = [" ".join(words[n : n + _FEW]) for n in range(0, len(words), _FEW)]
-        pieces = [f"{line} " for line in lines[:-1]] + [f"{lines[-1]})"]
-        return " ".join(f'f"{piece}"' for piece in ["(" + pieces[0], *pieces[1:]])
+        lines = textwrap.wrap(f"({' '.join(words)})", _LONGEST_TEXT, break_long_words=False)
+        pieces = [*(f"{line} " for line in lines[:-1]), lines[-1]]
+        return " ".join(f'f"{piece}"' for piece in pieces)
 
     def _prepare(self) -> list[str]:
         material = self._material
         statements = list(material.prepare)
-        returned = ", ".join(material.data)
         body: list[str] = ["torch.manual_seed(seed)"]
         every = [*statements, *self._helpers_of(statements)]
         drawn_by = {name for text in every for name in code.reads(text)}
@@ -145,11 +137,13 @@ class Runner:
         context = devices.makes_tensors(every)
         if needs:
             body.append(f"device = {self._dialect.device}")
+        if len(material.data) == 1:
+            statements = code.returning(statements, material.data)
         lines = [line for text in statements for line in text.split("\n")]
         where = "device" if needs else self._dialect.device
         body += [f"with {where}:", *_indented(lines)] if context and lines else lines
-        if returned:
-            body.append(f"return {returned}")
+        if len(material.data) > 1:
+            body.append(f"return {', '.join(material.data)}")
         return ["def _prepare(self, dev_id, seed):", *_indented(body)]
 
     def _helpers_of(self, statements: Sequence[str]) -> list[str]:
@@ -343,6 +337,27 @@ def used_attributes(source: str) -> frozenset[str]:
         and node.value.id == "self"
         and isinstance(node.ctx, ast.Load)
     )
+
+
+def _imports(statements: Sequence[str]) -> list[str]:
+    """Import statements as isort has them: Python's own, then torch and what is left."""
+    whole: set[str] = set()
+    parts: dict[str, set[str]] = {}
+    for node in (node for text in statements for node in ast.parse(text).body):
+        for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
+            name = f"{alias.name} as {alias.asname}" if alias.asname else alias.name
+            if isinstance(node, ast.ImportFrom):
+                parts.setdefault(f"{'.' * node.level}{node.module or ''}", set()).add(name)
+            else:
+                whole.add(name)
+    made = [(name.split()[0], f"import {name}") for name in sorted(whole)]
+    made += [
+        (module, f"from {module} import {', '.join(sorted(parts[module]))}")
+        for module in sorted(parts)
+    ]
+    own = [line for module, line in made if module.split(".")[0] in sys.stdlib_module_names]
+    others = [line for _, line in made if line not in own]
+    return [*own, *([""] if own else []), *others]
 
 
 def _beside(one: Setting, what: str = "") -> str:

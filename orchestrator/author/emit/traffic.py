@@ -19,6 +19,7 @@ _TABLES = re.compile(r"block_tables?|page_tables?")
 _LENGTHS = re.compile(r"(seq|context|kv)_?lens?")
 _SLOTS = re.compile(r"slot_mapping|slots?|out_cache_loc|loc")
 _POSITIONS = re.compile(r"positions?|pos_ids|position_ids")
+_BLOCKS = "blocks"
 _SOURCES = re.compile(r"keys?|values?|k|v|kv_c|k_pe|kv")
 
 
@@ -27,7 +28,7 @@ class Traffic:
     """Expressions of what a call reads and writes: tensors, or numbers of bytes.
 
     ``why``: what was concluded of parts; ``elements``: the tensor whose elements are counted;
-    ``maybe``: tensors that may be None.
+    ``maybe``: tensors that may be None; ``before``: statements that the numbers need.
     """
 
     read: tuple[str, ...]
@@ -35,6 +36,7 @@ class Traffic:
     elements: str
     why: tuple[str, ...] = ()
     maybe: frozenset[str] = frozenset()
+    before: tuple[str, ...] = ()
 
 
 def traffic(material: Material, attribute: Callable[[str], str]) -> Traffic:
@@ -59,9 +61,23 @@ def traffic(material: Material, attribute: Callable[[str], str]) -> Traffic:
         if one.name in material.overwritten:
             written.append(moved)
     written += [f"self.{name}" for name in material.results]
+    before = _filled_blocks(by_argument, attribute, material) if _named(written + read) else ()
     maybe = frozenset(attribute(name) for name in material.maybe_none)
     counted = _counted(material, attribute)
-    return Traffic(tuple(read), tuple(written), counted, tuple(why), maybe)
+    return Traffic(tuple(read), tuple(written), counted, tuple(why), maybe, before)
+
+
+def _named(moved: Sequence[str]) -> bool:
+    return any(one.startswith(f"{_BLOCKS} ") for one in moved)
+
+
+def _filled_blocks(
+    others: dict[str, Given], attribute: Callable[[str], str], material: Material
+) -> tuple[str, ...]:
+    """The statement that counts the blocks which sequences of these lengths fill."""
+    lengths, size = _first(others, _LENGTHS), _block_size(material)
+    assert lengths is not None and size is not None
+    return (f"{_BLOCKS} = int((({attribute(lengths)} + {size} - 1) // {size}).sum())",)
 
 
 def _counted(material: Material, attribute: Callable[[str], str]) -> str:
@@ -109,8 +125,7 @@ def _part(
         lengths = _first(others, _LENGTHS)
         block_size = _block_size(material)
         if lengths is not None and block_size is not None:
-            blocks = f"int(((({attribute(lengths)} + {block_size} - 1) // {block_size})).sum())"
-            return f"{blocks} * {held}[0].numel() * {held}.element_size()", (
+            return f"{_BLOCKS} * {held}[0].numel() * {held}.element_size()", (
                 f"of {name} the blocks that {lengths} fill"
             )
         return f"{attribute(tables)}.numel() * {held}[0].numel() * {held}.element_size()", (
@@ -139,8 +154,3 @@ def _block_size(material: Material) -> str | None:
             spelled = material.spelled.get(one.code, one.code)
             return spelled if spelled.startswith("self.") or spelled.isdigit() else None
     return None
-
-
-def inferred(names: Sequence[str]) -> str:
-    """The comment beside bytes that were concluded."""
-    return f"  # inferred: {'; '.join(names)}" if names else ""

@@ -12,7 +12,7 @@ import ast
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,8 @@ def choose(trial: Trial, operator: Operator) -> dict[str, Choice]:
     known = {p.name: p for p in trial.parameters}
     groups = _groups(trial.parameters)
     dtypes = _dtype_order(trial, operator)
-    candidates = [list(_candidates(group, known, dtypes)) for group in groups]
+    extras = _extras(trial, operator)
+    candidates = [list(_candidates(group, known, dtypes, extras)) for group in groups]
     fallback: dict[str, Any] | None = None
     best: dict[str, Any] | None = None
     combinations = itertools.islice(_by_preference(candidates), _MOST_COMBINATIONS)
@@ -80,7 +81,10 @@ def _groups(parameters: Sequence[Parameter]) -> list[list[str]]:
 
 
 def _candidates(
-    group: Sequence[str], known: Mapping[str, Parameter], dtypes: Sequence[str]
+    group: Sequence[str],
+    known: Mapping[str, Parameter],
+    dtypes: Sequence[str],
+    extras: Collection[str],
 ) -> Iterator[dict[str, Any]]:
     """Values of the parameters of one group, the best first."""
     rows = []
@@ -92,9 +96,27 @@ def _candidates(
             except literal.NotLiteral:
                 break
         else:
-            rows.append((_rank(values, known, dtypes), index, values))
+            with_extras = sum(bool(values.get(name)) for name in extras)
+            rows.append(((*_rank(values, known, dtypes), with_extras), index, values))
     for _, _, values in sorted(rows, key=lambda row: row[:2]):
         yield values
+
+
+def _extras(trial: Trial, operator: Operator) -> set[str]:
+    """Flags that only decide whether an optional argument is given: timed is the plain call."""
+    optional = {
+        trial.arguments[one.name]
+        for one in operator.arguments
+        if one.optional and not one.mutated and one.name in trial.arguments
+    }
+    found = set()
+    for text in trial.prepare:
+        if not optional & set(code.binds(text)):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.If, ast.IfExp)) and isinstance(node.test, ast.Name):
+                found.add(node.test.id)
+    return found
 
 
 def _rank(

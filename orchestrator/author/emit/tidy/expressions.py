@@ -134,20 +134,30 @@ class Expressions:
         )
 
     def ends_in_brackets(self, node: ast.expr) -> bool:
-        """Whether of one operator the first or the last operand has brackets with something in."""
+        """Whether of one operator the last operand has brackets with something in.
+
+        Such an expression is broken there, not at its operator.
+        """
         if isinstance(node, ast.BinOp):
-            left = _BINARY[type(node.left.op)][1] if isinstance(node.left, ast.BinOp) else None
             level = _BINARY[type(node.op)][1]
-            nested = isinstance(node.right, ast.BinOp)
-            enclosed = nested and _BINARY[type(node.right.op)][1] <= level  # type: ignore[attr-defined]
-            return left != level and (enclosed or self.breaks_by_itself(node.right))
+            left = node.left
+            several = isinstance(left, ast.BinOp) and _BINARY[type(left.op)][1] == level
+            return not several and self._closes(node.right, level)
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            return self.breaks_by_itself(node.comparators[0])
+            return self._closes(node.comparators[0], _COMPARE)
         if isinstance(node, ast.BoolOp) and len(node.values) == 2:
             last = node.values[1]
-            breaks = self.breaks_by_itself(last) and not isinstance(last, ast.Subscript)
-            return breaks or isinstance(last, ast.BoolOp)
+            return isinstance(last, ast.BoolOp) or (
+                self.breaks_by_itself(last) and not isinstance(last, ast.Subscript)
+            )
         return isinstance(node, ast.UnaryOp) and self.breaks_by_itself(node.operand)
+
+    def _closes(self, node: ast.expr, level: int) -> bool:
+        """Whether an operand of an operator of ``level`` ends with a closing bracket."""
+        if isinstance(node, ast.BinOp):
+            own = _BINARY[type(node.op)][1]
+            return own <= level or self._closes(node.right, own)
+        return self.breaks_by_itself(node)
 
     def _grouped(self, node: ast.expr, least: int = _NAMED) -> Doc:
         """What stands between commas or brackets: it breaks apart from its neighbours."""
