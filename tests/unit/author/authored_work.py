@@ -135,3 +135,19 @@ class Work:
             check=False,
         )
         return Ran(done.returncode, done.stdout, done.stderr, time.perf_counter() - began)
+
+
+class Generated:
+    """A benchmark of each operator, generated one after the other into a working folder.
+
+    ``ran``: the commands, by name. ``whitelist``: the lines of its file before and after each.
+    """
+
+    def __init__(self, work: Work, operators: Sequence[Authored]) -> None:
+        self.work = work
+        self.ran: dict[str, Ran] = {}
+        self.whitelist: dict[str, tuple[list[str], list[str]]] = {}
+        for authored in operators:
+            before = work.whitelist()
+            self.ran[authored.name] = work.generate(authored, "--output", "json")
+            self.whitelist[authored.name] = (before, work.whitelist())

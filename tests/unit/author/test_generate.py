@@ -10,15 +10,9 @@ from pathlib import Path
 
 import pytest
 from authored import AUTHORED, Authored
-from authored_work import TODO, Ran, Work
+from authored_work import TODO, Generated, Work
 
 BY_NAME = {authored.name: authored for authored in AUTHORED}
-
-
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Work:
-    """A working folder without any of the operators; not for writing."""
-    return Work(tmp_path_factory.mktemp("bare") / "work").lay_out()
 
 
 @pytest.fixture
@@ -26,26 +20,6 @@ def work(bare: Work, tmp_path: Path) -> Work:
     """A fresh copy of it."""
     shutil.copytree(bare.folder, tmp_path / "work", symlinks=True)
     return Work(tmp_path / "work")
-
-
-class Generated:
-    """All operators generated into one working folder, and how the whitelist changed at each."""
-
-    def __init__(self, work: Work) -> None:
-        self.work = work
-        self.ran: dict[str, Ran] = {}
-        self.whitelist: dict[str, tuple[list[str], list[str]]] = {}
-        for authored in AUTHORED:
-            before = work.whitelist()
-            self.ran[authored.name] = work.generate(authored, "--output", "json")
-            self.whitelist[authored.name] = (before, work.whitelist())
-
-
-@pytest.fixture(scope="module")
-def generated(bare: Work, tmp_path_factory: pytest.TempPathFactory) -> Generated:
-    folder = tmp_path_factory.mktemp("generated") / "work"
-    shutil.copytree(bare.folder, folder, symlinks=True)
-    return Generated(Work(folder))
 
 
 each = pytest.mark.parametrize("authored", AUTHORED, ids=str)
@@ -152,6 +126,29 @@ def test_what_is_set_is_what_is_configured(work: Work) -> None:
     config = json.loads((work.benchmark / "config" / "silu_and_mul.json").read_text())
     wanted = {"num_tokens": [16, 32], "dtype": "float16", "samples": 50}
     assert config == {**config, **wanted, "device_name": "MetaX C600"}
+
+
+def test_a_schema_that_grew_is_read_anew_and_old_runners_are_told_what_they_miss(
+    work: Work, tmp_path: Path
+) -> None:
+    authored = BY_NAME["top_k_per_row_decode"]
+    assert work.generate(authored).code == 0
+    newer = tmp_path / "mcoplib"
+    shutil.copytree(authored.source, newer)
+    for name, old, new in (
+        ("torch_bindings.cpp", "int stride1, int topK)", "int stride1, int topK, int rounds)"),
+        ("ops.h", "int64_t topK);", "int64_t topK, int64_t rounds);"),
+        ("sampler.cu", "int64_t topK) {", "int64_t topK, int64_t rounds) {"),
+    ):
+        file = newer / "op" / "vllm" / name
+        assert old in file.read_text()
+        file.write_text(file.read_text().replace(old, new))
+    found = work.mxfleet("check", authored.name, "--source", str(newer))
+    assert found.code == 1 and "missing value for argument 'rounds'" in found.out
+    words = authored.arguments()
+    words[words.index(str(authored.source))] = str(newer)
+    again = work.mxfleet(*words, "--force")
+    assert "rounds" in "".join(work.todos(authored)) and "rounds" in again.out
 
 
 def test_an_unknown_operator_names_near_ones_and_writes_nothing(work: Work) -> None:

@@ -12,26 +12,16 @@ from typing import Any
 
 import pytest
 from authored import AUTHORED, Authored
-from authored_work import Work
+from authored_work import Generated, Work
 
 each = pytest.mark.parametrize("authored", AUTHORED, ids=str)
 Lines = dict[str, list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
-    """All operators, generated."""
-    made = Work(tmp_path_factory.mktemp("runs") / "work").lay_out()
-    for authored in AUTHORED:
-        ran = made.generate(authored)
-        assert (made.benchmark / authored.files()[1]).is_file(), ran.out + ran.err
-    return made
-
-
-@pytest.fixture(scope="module")
-def judged(work: Work) -> Lines:
+def judged(generated: Generated) -> Lines:
     found: Lines = defaultdict(list)
-    for line in work.judge([authored.name for authored in AUTHORED]):
+    for line in generated.work.judge([authored.name for authored in AUTHORED]):
         found[line["name"]].append(line)
     return found
 

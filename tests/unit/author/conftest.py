@@ -1,0 +1,23 @@
+"""What the tests of generated benchmarks share: all of them generated once a session."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from authored import AUTHORED
+from authored_work import Generated, Work
+
+
+@pytest.fixture(scope="session")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Work:
+    """A working folder without any of the trees' operators; not for writing."""
+    return Work(tmp_path_factory.mktemp("bare") / "work").lay_out()
+
+
+@pytest.fixture(scope="session")
+def generated(bare: Work, tmp_path_factory: pytest.TempPathFactory) -> Generated:
+    """A working folder with a benchmark of each."""
+    folder = tmp_path_factory.mktemp("generated") / "work"
+    shutil.copytree(bare.folder, folder, symlinks=True)
+    return Generated(Work(folder), AUTHORED)
