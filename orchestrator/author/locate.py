@@ -8,6 +8,7 @@ of vLLM's and sglang's own repositories. A unit test's imports tell which librar
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.author import python_ops
@@ -97,6 +98,17 @@ def _nothing(name: str, files: Files, search: _Search, sources: Sequence[Path]) 
     )
 
 
+def _around(wrapper: Operator, inner: Operator) -> Operator:
+    """A Python function with what is known of the operator that it is around."""
+    return replace(
+        wrapper,
+        dtypes=wrapper.dtypes or inner.dtypes,
+        constraints=(*wrapper.constraints, *inner.constraints),
+        sources=(*wrapper.sources, *inner.sources),
+        allocates=(*wrapper.allocates, *inner.allocates),
+    )
+
+
 class _Search:
     """One name in these files. ``trouble``: the first file that has the name but is unreadable."""
 
@@ -109,18 +121,26 @@ class _Search:
 
     def all(self) -> list[Operator]:
         """All operators of the name, in C++ and in Python."""
-        compiled = [self._compiled(one) for one in self._cpp.find(self._name)]
         found: dict[tuple[str, str], Operator] = {}
-        for operator in compiled:
+        for compiled in self._cpp.find(self._name):
+            operator = self._compiled(compiled)
             found.setdefault((operator.framework, operator.namespace), operator)
-        frameworks = {operator.framework for operator in compiled}
         for one in self._in_python():
             operator = self._interpreted(one)
-            wraps = operator.kind != "library" and operator.framework in frameworks
-            # The Python function of the same name is what vLLM calls its operators through.
-            if not wraps:
+            wrapped = [o for o in found.values() if o.framework == operator.framework]
+            if one.kind == "library" or not wrapped:
                 found.setdefault((operator.framework, operator.namespace), operator)
+            elif not one.forwards and self._used(operator):
+                # What vLLM's test calls is a function that takes something else than the operator.
+                for inner in wrapped:
+                    del found[inner.framework, inner.namespace]
+                found[operator.framework, operator.namespace] = _around(operator, wrapped[0])
         return list(found.values())
+
+    def _used(self, operator: Operator) -> bool:
+        """Whether the unit test calls the Python function, not the operator of ``torch.ops``."""
+        called = self._imported.spelling(operator.namespace, operator.name) is not None
+        return called and operator.name not in self._imported.spaces
 
     def names(self) -> set[str]:
         """Names of operators that the sources have, for what was misspelt."""
@@ -200,9 +220,8 @@ class _Search:
 
     def _library(self, ours: str, theirs: str) -> str:
         """Whose library it is, by the layout: the spec's ``op/``, or the framework's own."""
-        of_ours = any("op" in self._files.relative(path).parts for path in self._files.cpp)
-        of_theirs = any(p.parts[0] == "csrc" for p in map(self._files.relative, self._files.cpp))
-        return theirs if of_theirs and not of_ours else ours
+        folders = {part for path in self._files.cpp for part in self._files.relative(path).parts}
+        return theirs if "csrc" in folders and "op" not in folders else ours
 
     def _in_python(self) -> list[PythonOperator]:
         found: list[PythonOperator] = []

@@ -25,7 +25,7 @@ from orchestrator.author.python_effects import (
     parameters,
     waits,
 )
-from orchestrator.author.python_types import annotated_type, returned_types
+from orchestrator.author.python_types import annotated_type, own_nodes, returned_types
 from orchestrator.suites import whitelist
 
 Kind = Literal["triton", "library", "python"]
@@ -38,6 +38,7 @@ class PythonOperator:
     """What a Python file says of an operator.
 
     ``namespace``: of ``torch.ops`` for ``kind`` ``library``, empty otherwise.
+    ``forwards``: it only calls the operator of its own name, with its arguments as they are.
     """
 
     name: str
@@ -50,6 +51,7 @@ class PythonOperator:
     sources: tuple[Place, ...]
     allocates: tuple[Place, ...]
     todos: tuple[Todo, ...] = ()
+    forwards: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class _Reader:
         """A plain function, or one that launches Triton kernels."""
         function = self._module.functions[name]
         kernels = kernels_of(self._module, function)
-        return self._operator(
+        found = self._operator(
             name=name,
             kind="triton" if kernels else "python",
             namespace="",
@@ -99,6 +101,7 @@ class _Reader:
             inferred=True,
             more=tuple(self._module.place(kernel) for kernel in kernels),
         )
+        return replace(found, forwards=_forwards(function))
 
     def registered(self, name: str) -> list[PythonOperator]:
         """Operators of torch.library, one a namespace."""
@@ -171,6 +174,19 @@ class _Reader:
             allocates=waits(self._module, function),
             todos=tuple(todos),
         )
+
+
+def _forwards(function: Function) -> bool:
+    """Whether it calls ``torch.ops.….name`` with its own arguments, in their order."""
+    own = [parameter.arg for parameter in parameters(function)]
+    for node in own_nodes(function):
+        if isinstance(node, ast.Call):
+            words = dotted(node.func).removesuffix(".default").split(".")
+            if words[:2] == ["torch", "ops"] and words[-1] == function.name:
+                given = [each.id if isinstance(each, ast.Name) else "" for each in node.args]
+                given += [dotted(each.value) for each in node.keywords]
+                return given == own
+    return False
 
 
 def _arguments(function: Function, written: frozenset[str], inferred: bool) -> Iterator[Argument]:

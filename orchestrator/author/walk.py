@@ -35,12 +35,15 @@ class Files:
     roots: dict[Path, Path] = field(default_factory=dict)
 
     def relative(self, path: Path) -> Path:
-        """The path below the folder that the user named, and the end of that folder's own path.
+        """The path below the folder that the user named, that folder's name in front.
 
-        The folder may itself be ``op/vllm/moe``; what lies further up says nothing.
+        Where it is itself below an ``op``, as ``op/vllm/moe``, from there; what lies further up
+        says nothing.
         """
         root = self.roots.get(path, path.parent)
-        return Path(*root.resolve().parts[1:][-_ABOVE:]) / path.relative_to(root)
+        above = root.resolve().parts[1:][-_ABOVE:]
+        start = above.index("op") if "op" in above else len(above) - 1
+        return Path(*above[max(start, 0) :]) / path.relative_to(root)
 
     def python_mentioning(self, word: str) -> Iterator[tuple[Path, str]]:
         """Python files that hold the word, with their texts; unit tests are no sources."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import tree_sitter
 
 from orchestrator.author.cpp.dispatch import dispatched
-from orchestrator.author.cpp.functions import Function, Functions, text_of, walk
+from orchestrator.author.cpp.functions import Function, Functions, text_of, walk, whole_text
 from orchestrator.author.cpp.lexical import arguments, closing, string_value, without_strings
 from orchestrator.author.cpp.preprocess import Expander
 from orchestrator.author.cpp.types import dtype_name
@@ -131,7 +131,7 @@ class _Frame:
                 self._check(node)
                 self._waits(node)
         self._dispatches()
-        self._comparisons(text_of(body))
+        self._comparisons(whole_text(body))
 
     def _renamed(self, text: str) -> str:
         """The text with the operator's names for the function's."""

@@ -13,7 +13,14 @@ from enum import Enum
 
 import tree_sitter
 
-from orchestrator.author.cpp.functions import Function, Functions, declared_name, text_of, walk
+from orchestrator.author.cpp.functions import (
+    Function,
+    Functions,
+    declared_name,
+    text_of,
+    walk,
+    whole_text,
+)
 
 
 class Fate(Enum):
@@ -31,6 +38,7 @@ class Fate(Enum):
 
 
 _DEEPEST = 8  # calls followed below the operator's own function
+_DEEPEST_EXPRESSION = 40
 _CASTS = frozenset(
     ("reinterpret_cast", "static_cast", "const_cast", "bit_cast", "ptr_cast", "cast", "get_ptr")
 )
@@ -57,6 +65,7 @@ _AS_NUMBER = re.compile(
     r"(?:reinterpret|static)_cast\s*<\s*(?:std::)?"
     r"(?:u?int(?:64|ptr)_t|(?:unsigned )?long(?: long)?)\s*>"
 )
+_REFERENCE = re.compile(r"\b(const\s+)?[\w:<>]+\s*&\s*(\w+)\s*=")
 _IN_PLACE = re.compile(r"[a-z]\w*[a-z0-9]_|set_data|storeU?|Store")
 
 
@@ -96,12 +105,16 @@ class _Reading:
         # Local names through which its storage can be reached; the value says whether to write.
         self._names: dict[str, bool] = {function.parameters[index].name: True}
         self._targets: dict[str, str] = {}  # local names of functions
+        self._references: set[str] = set()  # local names declared as T& name =
 
     def fate(self) -> Fate:
         body = self._function.body
         if body is None:
             return Fate.UNKNOWN
         nodes = list(walk(body))
+        self._references = {
+            match[2] for match in _REFERENCE.finditer(whole_text(body)) if match[1] is None
+        }
         # Twice: a loop may use above what it declares below.
         for _ in range(2):
             for node in nodes:
@@ -175,9 +188,9 @@ class _Reading:
             *("conditional_expression", "initializer_list", "compound_literal_expression"),
         )
 
-    def _root(self, node: tree_sitter.Node | None) -> str | None:
+    def _root(self, node: tree_sitter.Node | None, depth: int = 0) -> str | None:
         """The known name whose storage an expression is part of; None where it is of no such."""
-        while node is not None:
+        while node is not None and depth < _DEEPEST_EXPRESSION:
             kind = node.type
             if kind in ("identifier", "field_expression") and text_of(node) in self._names:
                 return text_of(node)
@@ -190,16 +203,16 @@ class _Reading:
             elif kind == "parenthesized_expression":
                 node = node.named_children[0] if node.named_children else None
             elif kind == "conditional_expression":
-                first = self._root(node.child_by_field_name("consequence"))
-                return first or self._root(node.child_by_field_name("alternative"))
+                first = self._root(node.child_by_field_name("consequence"), depth + 1)
+                return first or self._root(node.child_by_field_name("alternative"), depth + 1)
             elif kind == "binary_expression":
                 if text_of(node.child_by_field_name("operator")) not in ("+", "-"):
                     return None
-                left = self._root(node.child_by_field_name("left"))
-                return left or self._root(node.child_by_field_name("right"))
+                left = self._root(node.child_by_field_name("left"), depth + 1)
+                return left or self._root(node.child_by_field_name("right"), depth + 1)
             elif kind in ("initializer_list", "compound_literal_expression"):
                 inner = node.child_by_field_name("value") or node
-                found = (self._root(child) for child in inner.named_children)
+                found = (self._root(child, depth + 1) for child in inner.named_children)
                 return next((root for root in found if root is not None), None)
             else:
                 return None
@@ -266,12 +279,7 @@ class _Reading:
         return Fate.UNKNOWN if handed else Fate.READ
 
     def _is_reference(self, name: str) -> bool:
-        if not self._names.get(name, False) or self._function.body is None:
-            return False
-        pattern = rf"(?<!const )\b[\w:<>]+\s*&\s*{re.escape(name)}\s*="
-        body = text_of(self._function.body)
-        declared = re.search(pattern, body)
-        return declared is not None and not re.search(rf"\bconst\s+{pattern}", body)
+        return self._names.get(name, False) and name in self._references
 
     def _called(self, node: tree_sitter.Node) -> Fate:
         function = node.child_by_field_name("function")

@@ -34,6 +34,9 @@ _AFTER = re.compile(
 )
 _CASES = re.compile(r"\)(\s*)(?=\w*DISPATCH_CASE\w*\s*\()")
 _LONGEST_BODY = 1 << 19
+_LONGEST_PARAMETERS = 1 << 14
+_LONGEST_FRONT = 600  # characters in front of a declared name
+_LONGEST_TEXT = 1 << 14  # of a node whose text is asked for
 # Macros that are read as what they are.
 UNEXPANDED = re.compile(
     r"(?:STD_)?TORCH_(?:INTERNAL_)?CHECK\w*|AT_ASSERT\w*|AT_ERROR|(?:AT|THO)_DISPATCH\w*|TORCH_LIBRARY\w*"
@@ -83,10 +86,16 @@ def _parser() -> tree_sitter.Parser:
 
 
 def text_of(node: tree_sitter.Node | None) -> str:
-    """The node's text on one line; empty for no node."""
-    if node is None or node.text is None:
+    """The node's text on one line; empty for no node, and for one longer than any expression."""
+    if node is None or node.end_byte - node.start_byte > _LONGEST_TEXT:
         return ""
-    return " ".join(node.text.decode("utf-8", errors="replace").split())
+    return whole_text(node)
+
+
+def whole_text(node: tree_sitter.Node) -> str:
+    """The node's text on one line, however long it is."""
+    text = node.text or b""
+    return " ".join(text.decode("utf-8", errors="replace").split())
 
 
 def walk(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
@@ -182,20 +191,28 @@ class Functions:
 def _cuts(source: Source, name: str) -> Iterator[tuple[int, str, str, str]]:
     """Offset of the name, type returned, all from the parameters on, and the name."""
     bare = source.bare
-    for match in re.finditer(rf"(?<!\w){re.escape(name)}\s*\(", bare):
+    # A declared name stands after a type, a qualifier or a scope.
+    pattern = re.compile(rf"(?<=[\w*&>:\s])(?<!\w){re.escape(name)}\s*\(")
+    at = 0
+    while True:
+        match = pattern.search(bare, at)
+        if match is None:
+            return
+        at = match.end()
         before = _before(bare, match.start())
         if before is None:
             continue
         opened = match.end() - 1
-        end = closing(bare, opened)
+        end = closing(bare, opened, _LONGEST_PARAMETERS)
         after = _AFTER.match(bare, end + 1) if end is not None else None
         if after is None:
             continue
         stop: int | None = after.end()
         if after["mark"] == "{":
-            stop = closing(bare, after.end() - 1)
+            stop = closing(bare, after.end() - 1, _LONGEST_BODY)
             # Without its end, what is there of it is better than nothing.
             stop = min(len(bare), opened + _LONGEST_BODY) if stop is None else stop + 1
+            at = stop
         returns = (after["trailing"] or before).strip()
         yield match.start(), returns, source.code[opened:stop], name
 
@@ -203,7 +220,7 @@ def _cuts(source: Source, name: str) -> Iterator[tuple[int, str, str, str]]:
 def _before(bare: str, at: int) -> str | None:
     """The type in front of a declared name; None where no declaration is."""
     start = max(bare.rfind(mark, 0, at) for mark in ";{}") + 1
-    front = bare[max(start, at - 2000) : at]
+    front = bare[max(start, at - _LONGEST_FRONT) : at]
     front = re.sub(r"(?:\w+\s*::\s*)+$", "", front)
     front = re.sub(r"^\s*(?:public|private|protected)\s*:", "", front)
     front = _without_template(without_cuda(front))

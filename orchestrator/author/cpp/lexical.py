@@ -84,13 +84,13 @@ def without_strings(text: str) -> str:
     return "".join([*parts, text[at:]])
 
 
-def closing(bare: str, start: int) -> int | None:
+def closing(bare: str, start: int, within: int = 1 << 19) -> int | None:
     """Where the bracket at ``start`` is closed again; None where it is not.
 
-    ``bare``: text without strings.
+    ``bare``: text without strings. ``within``: how many characters are looked at.
     """
     open_ones: list[str] = []
-    for match in _BRACKET.finditer(bare, start):
+    for match in _BRACKET.finditer(bare, start, start + within):
         char = match.group()
         if char in _OPENING:
             open_ones.append(_OPENING[char])
@@ -161,8 +161,3 @@ def _unescape(match: re.Match[str]) -> str:
         return _ESCAPED.get(char, char)
     code = int(hexadecimal[-4:], 16) if hexadecimal else int(octal, 8)
     return chr(code)
-
-
-def line_of(text: str, offset: int) -> int:
-    """The line from 1 that the offset is on."""
-    return text.count("\n", 0, offset) + 1

@@ -7,12 +7,13 @@ left out, and whatever their encoding is, they become text.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from orchestrator.author.cpp.lexical import line_of, without_comments, without_strings
+from orchestrator.author.cpp.lexical import without_comments, without_strings
 from orchestrator.author.cpp.preprocess import Macro, preprocess
 from orchestrator.author.facts import Place
 
@@ -51,9 +52,13 @@ class Source:
         """The code with blanks in its strings: what brackets are matched in."""
         return without_strings(self.code)
 
+    @cached_property
+    def _breaks(self) -> list[int]:
+        return [match.start() for match in re.finditer("\n", self.code)]
+
     def place(self, offset: int) -> Place:
         """The place of an offset into the code."""
-        return Place(str(self.path), line_of(self.code, offset))
+        return Place(str(self.path), bisect_left(self._breaks, offset) + 1)
 
 
 class Project:

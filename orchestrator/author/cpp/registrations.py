@@ -7,6 +7,7 @@ no C++ must not hide the next.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,6 +17,9 @@ from orchestrator.author.facts import Place
 
 _BLOCK = re.compile(r"\b((?:\w*TORCH_LIBRARY|PYBIND11_MODULE|\w*PYBIND11_MODULE)\w*)\s*\(")
 _ENTRY = re.compile(r"(?:\b(\w+)|\))\s*(?:\.|->)\s*(def|impl)\s*\(")
+_LONGEST_HEAD = 1000  # characters of a block's arguments
+_LONGEST_ENTRY = 1 << 16
+_MOST_UNCLOSED = 20  # entries without an end, after which a file is given up
 _EXTENSION = "TORCH_EXTENSION_NAME"
 _PARAMETER = re.compile(
     r"(?:torch::|c10::|py::|pybind11::)?(?:Library|module_?)\s*&\s*(\w+)\s*[,)]"
@@ -107,7 +111,7 @@ def _of(source: Source, project: Project) -> list[Registration]:
 def _blocks(source: Source, project: Project) -> Iterator[_Block]:
     bare = source.bare
     for match in _BLOCK.finditer(bare):
-        end = closing(bare, match.end() - 1)
+        end = closing(bare, match.end() - 1, _LONGEST_HEAD)
         if end is None:
             continue
         opened = end + 1
@@ -152,12 +156,19 @@ def _entries(
     source: Source, blocks: list[_Block], project: Project
 ) -> Iterator[Registration | None]:
     bare = source.bare
+    unclosed = 0
+    starts = [block.start for block in blocks]
     for match in _ENTRY.finditer(bare):
         opened = match.end() - 1
-        end = closing(bare, opened)
+        end = closing(bare, opened, _LONGEST_ENTRY)
         if end is None:
+            unclosed += 1
+            if unclosed > _MOST_UNCLOSED:
+                return
             continue
-        block = next((b for b in blocks if b.start < match.start() < b.end), None)
+        index = bisect_left(starts, match.start()) - 1
+        inside = index >= 0 and match.start() < blocks[index].end
+        block = blocks[index] if inside else None
         block = block or _helper(source, match.start(), match[1], blocks, project)
         if block is None:
             continue
