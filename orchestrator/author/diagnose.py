@@ -20,8 +20,15 @@ _NOT_FINITE = re.compile(r"(\d+) of \d+ output values and (\d+) reference values
 _LEAST_WORDS = 3  # of a constraint's message that have to be in the exception's
 
 
-def explain(row: Row, drafts: Sequence[Draft]) -> Iterator[str]:
-    """Sentences on a row that is not a pass; none where it is not of a draft."""
+def explain(row: Row, drafts: Sequence[Draft], printed: Sequence[str] = ()) -> list[str]:
+    """Sentences on a row that is not a pass; none where it is not of a draft.
+
+    ``printed``: lines of the job's output, a traceback among them.
+    """
+    return list(dict.fromkeys(_sentences(row, drafts, printed)))
+
+
+def _sentences(row: Row, drafts: Sequence[Draft], printed: Sequence[str]) -> Iterator[str]:
     made = next((one for one in drafts if one.name == row.op), None)
     if made is None or row.status in ("PASSED", "UNVERIFIED"):
         return
@@ -31,7 +38,7 @@ def explain(row: Row, drafts: Sequence[Draft]) -> Iterator[str]:
         for output in row.worst:
             yield from _output(output, made, runner, source)
         return
-    yield from _exception(row.message or "", made, runner, source)
+    yield from _exception(row.message or "", printed, made, runner, source)
 
 
 def _output(output: Mapping[str, Any], made: Draft, runner: str, source: str) -> Iterator[str]:
@@ -87,24 +94,49 @@ def _kind(output: Mapping[str, Any], prefix: str) -> str:
     return f"({shape}) {output.get(f'{prefix}dtype')}"
 
 
-def _exception(message: str, made: Draft, runner: str, source: str) -> Iterator[str]:
+def _exception(
+    message: str, printed: Sequence[str], made: Draft, runner: str, source: str
+) -> Iterator[str]:
     operator = made.operator
-    line = _LINE.search(message)
-    if line is not None:
-        number = int(line[1])
-        method = _method_at(source, number)
-        yield f"{runner}:{number}: it was raised in {method or 'the module'}"
+    lines = [int(found[1]) for text in printed for found in [_LINE.search(text)] if found]
+    if lines:
+        yield from _raised(lines[-1], made, runner, source)
     named = _ARGUMENT.search(message)
     name = next((word for word in named.groups() if word), None) if named is not None else None
     argument = next((one for one in operator.arguments if one.name == name), None)
     if argument is not None:
-        place = f", {operator.sources[0]}" if operator.sources else ""
-        yield (
-            f"it concerns {argument.name}, which {operator.call} takes as {argument.type}{place}"
-        )
+        place = f" ({operator.sources[0]})" if operator.sources else ""
+        yield f"it concerns {argument.name}, which {operator.call} takes as {argument.type}{place}"
     for one in operator.constraints:
         if one.message and _same_words(one.message, message):
             yield f"the operator checks {one.condition} at {one.place}"
+
+
+def _raised(line: int, made: Draft, runner: str, source: str) -> Iterator[str]:
+    """Where in the runner it was raised; of the operator's call what it was given."""
+    lines = source.split("\n")
+    if not 1 <= line <= len(lines):
+        return
+    where = f"{runner}:{line}"
+    method = _method_at(source, line) or "the module"
+    operator = made.operator
+    call = _call_at(source, line, operator.call)
+    if call is None:
+        yield f"{where}: raised in {method}, not in the operator: {lines[line - 1].strip()}"
+        return
+    names = [one.name for one in operator.arguments]
+    given = [ast.unparse(one) for one in call.args]
+    pairs = [f"{name}={text}" for name, text in zip(names, given, strict=False)]
+    pairs += [ast.unparse(one) for one in call.keywords]
+    yield f"{where}: raised by the operator, called with {', '.join(pairs)}"
+
+
+def _call_at(source: str, line: int, name: str) -> ast.Call | None:
+    for node in ast.walk(ast.parse(source)):
+        within = isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or 0)
+        if within and ast.unparse(node.func) == name:  # type: ignore[attr-defined]
+            return node  # type: ignore[return-value]
+    return None
 
 
 def _same_words(constraint: str, message: str) -> bool:

@@ -10,12 +10,14 @@ from pathlib import Path
 
 from orchestrator.author.diagnose import explain
 from orchestrator.errors import ExitCode, UsageError
-from orchestrator.events import Event, Note, Row, Sink, Summary
+from orchestrator.events import Event, JobStarted, Note, OutputLine, Row, Sink, Summary
 from orchestrator.workflows.context import Context
 from orchestrator.workflows.gen_op import COMMAND, Generated, Wish, closing, write
 from orchestrator.workflows.push import push
 from orchestrator.workflows.run import run
 from orchestrator.workflows.verify import verify
+
+_RUNNER = "_runners.py"
 
 
 def refuse_root(root: Path | None, dry_run: bool) -> None:
@@ -65,7 +67,7 @@ def _stages(context: Context, made: Generated, told: _Stages) -> tuple[ExitCode,
     code = verify(context, names)
     if code:
         for row in told.rows:
-            for sentence in explain(row, made.drafts):
+            for sentence in explain(row, made.drafts, told.printed(row)):
                 context.sink(Note(sentence, row.target, level="warning"))
         told.show_rows()
         return code, "it did not verify; what it concerns is told above"
@@ -82,6 +84,7 @@ class _Stages:
         self._sink = sink
         self.rows: list[Row] = []
         self.last: Summary | None = None
+        self._lines: dict[tuple[str, str], list[str]] = {}
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Summary):
@@ -89,7 +92,16 @@ class _Stages:
         elif isinstance(event, Row):
             self.rows.append(event)
         else:
+            # Of a traceback the lines that name the runner, of the latest attempt.
+            if isinstance(event, JobStarted):
+                self._lines.pop((event.target, event.op), None)
+            elif isinstance(event, OutputLine) and _RUNNER in event.text:
+                self._lines.setdefault((event.target, event.op), []).append(event.text)
             self._sink(event)
+
+    def printed(self, row: Row) -> list[str]:
+        """What the row's job printed of its runner."""
+        return self._lines.get((row.target, row.op), [])
 
     def show_rows(self) -> None:
         """Pass on the rows that were kept."""
