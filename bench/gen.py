@@ -27,6 +27,7 @@ sys.path.insert(0, str(ROOT / "tests" / "unit" / "author"))
 
 from authored import AUTHORED, Authored  # noqa: E402
 from authored_work import Ran, Work  # noqa: E402
+
 from orchestrator.author.locate import find_operators  # noqa: E402
 
 TABLE = ROOT / "docs" / "measured" / "gen.md"
@@ -84,6 +85,15 @@ class Seen:
         """How many of them were refused."""
         return sum(line["passed"] is False for line in self.damaged)
 
+    @property
+    def untried(self) -> dict[str, list[str]]:
+        """Faults that the unit test cannot show, by why."""
+        found: dict[str, list[str]] = {}
+        for line in self.verdicts:
+            for fault, why in line.get("harmless", {}).items():
+                found.setdefault(why, []).append(fault)
+        return found
+
     def broken(self) -> list[str]:
         """The promises that do not hold for it."""
         name, most = self.authored.name, self.authored.most_todos
@@ -126,7 +136,7 @@ def measure() -> list[Seen]:
             one.todos = len(work.todos(authored))
             one.inferred = work.runner(authored).count("# inferred")
             one.findings = _findings(work, authored)
-            one.verdicts = [line for line in work.judge([authored.name]) if "passed" in line]
+            one.verdicts = work.judge([authored.name])
             if authored.tree == "torchlib":
                 (record,) = work.measure(authored, "--samples", "5")
                 one.verdicts[0]["passed"] &= record["status"] == "PASSED"
@@ -164,6 +174,14 @@ def render(seen: Sequence[Seen]) -> str:
         f"{statistics.median(seconds):.2f} s each (median), at most {max(seconds):.2f} s.",
         "",
         *grid(HEAD, [one.row() for one in seen]),
+        "",
+        "Faults that the operator's unit test, and so its runner, cannot show:",
+        "",
+        *(
+            f"- {one.authored.name}: {', '.join(faults)}: {why}"
+            for one in seen
+            for why, faults in one.untried.items()
+        ),
         "",
         *([*(f"- broken: {problem}" for problem in broken), ""] if broken else []),
         *(f"- {line}" for line in machine()),

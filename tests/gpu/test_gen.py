@@ -154,6 +154,7 @@ def test_kernels_of_vllm(work_with: Callable[[Path | None], Work], authored: Aut
 def _same_arguments(authored: Authored, benchmark: Path) -> None:
     """Skip where the installed vLLM has the operator not at all, or with other arguments."""
     import torch
+
     from orchestrator.author.locate import find_operators
 
     (ours,) = find_operators(authored.operator, [authored.source], authored.test, "vllm")

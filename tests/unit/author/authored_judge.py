@@ -2,7 +2,8 @@
 
 ``python authored_judge.py BENCHMARK NAME...``: a process of its own, because operators are
 registered with torch once and for all. Writes one JSON object a line: name, fault (null: the right
-kernel), passed, reason; and for what an engine does: called, summaries, elements, read, written.
+kernel), passed, reason; and for what an engine does: called, summaries, elements, read, written,
+and ``harmless``, the faults that were not tried, with why.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ def _timing(subject: Generated) -> dict[str, Any]:
         **said,
         "called": called,
         "qualified": subject.qualified,
+        "harmless": subject.harmless,
         "summaries": {key: str(value) for key, value in state.summaries.items()},
         "elements": state.elements,
         "read": state.bytes_read,

@@ -8,7 +8,7 @@ benchmark/ importable; ``authored_judge.py`` sees to it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -33,9 +33,16 @@ from harness.cases import CaseConfig
 
 @dataclass(frozen=True)
 class Generated(Subject):
-    """A subject whose runner and configuration lie in a generated benchmark tree."""
+    """A subject whose runner and configuration lie in a generated benchmark tree.
+
+    ``harmless`` also names faults of the operator's own that the unit test cannot show.
+    """
 
     root: Path = field(default_factory=Path)
+
+    def faults(self) -> list[str]:
+        """Names of all faults that have to be caught."""
+        return [name for name in super().faults() if name not in self.harmless]
 
     def runner(self) -> OpBenchmarkBase:
         """The generated runner as it is, with the tiny configuration, for the CPU."""
@@ -120,8 +127,9 @@ def quantize_blocks(
             # In float32, as the scale is stored.
             scale = numpy.float32(max(max(map(abs, source)), 1e-10)) / numpy.float32(127)
             scales[i, block] = float(scale)
-            steps = [round(float(numpy.float32(value) / scale)) for value in values]
-            out[i, columns] = torch.tensor([max(-128, min(127, s)) for s in steps]).to(torch.int8)
+            steps = [float(numpy.float32(value) / scale) for value in values]
+            whole = [int(step) if fault == "truncated" else round(step) for step in steps]
+            out[i, columns] = torch.tensor([max(-128, min(127, s)) for s in whole]).to(torch.int8)
 
 
 def _wrong(kernel: Kernel, *faults: str) -> dict[str, Kernel]:
@@ -133,18 +141,11 @@ def _all(name: str, why: str) -> dict[str, str]:
 
 
 def _with(
-    subjects: list[Subject],
-    op: str,
-    change: Callable[[Kernel], Kernel] = lambda kernel: kernel,
-    unseen: Collection[str] = (),
+    subjects: list[Subject], op: str, change: Callable[[Kernel], Kernel] = lambda kernel: kernel
 ) -> tuple[Kernel, dict[str, Kernel]]:
-    """The kernel, and its own faults, that the shipped runner of ``op`` is tested with.
-
-    ``unseen``: faults that the data of the unit test does not bring to light.
-    """
+    """The kernel, and its own faults, that the shipped runner of ``op`` is tested with."""
     found = next(subject for subject in subjects if subject.op == op)
-    wrong = {name: change(one) for name, one in found.wrong.items() if name not in unseen}
-    return change(found.kernel), wrong
+    return change(found.kernel), {name: change(wrong) for name, wrong in found.wrong.items()}
 
 
 _ROTARY = (
@@ -155,6 +156,7 @@ _VLLM_TOPK = moe.VLLM_TOPK.replace(", Tensor? bias", "")
 _DECODE = next(s.schema for s in moe.SUBJECTS if s.op == "top_k_per_row_decode")
 _AWQ = next(s.schema for s in products.SUBJECTS if s.op == "awq_dequantize")
 _ONE = "it holds one value"
+_UNSEEN = "the unit test does not look at it"
 
 # By the generated benchmark's name: namespace, schema, (kernel, its own faults), harmless faults.
 _TABLE: dict[str, tuple[str, str, tuple[Kernel, dict[str, Kernel]], dict[str, str]]] = {
@@ -167,16 +169,14 @@ _TABLE: dict[str, tuple[str, str, tuple[Kernel, dict[str, Kernel]], dict[str, st
     "fatrelu_and_mul": (
         "_C",
         "fatrelu_and_mul(Tensor! out, Tensor input, float threshold) -> ()",
-        # No random value equals the threshold.
-        _with(activations.SUBJECTS, "fatrelu_and_mul", unseen={"not strict"}),
-        {},
+        _with(activations.SUBJECTS, "fatrelu_and_mul"),
+        {"not strict": "no random value equals the threshold"},
     ),
     "rms_norm": (
         "_C",
         norms.SCHEMAS["rms_norm"],
-        # The values are of size one: an epsilon of a millionth is less than their rounding.
-        _with(norms.SUBJECTS, "rms_norm", unseen={"no epsilon"}),
-        {},
+        _with(norms.SUBJECTS, "rms_norm"),
+        {"no epsilon": "a millionth is less than the rounding of values of size one"},
     ),
     "fused_add_rms_norm": (
         "_C",
@@ -205,27 +205,25 @@ _TABLE: dict[str, tuple[str, str, tuple[Kernel, dict[str, Kernel]], dict[str, st
     "reshape_and_cache": (
         "_C_cache_ops",
         caches.SUBJECTS[0].schema,
-        # No slot of the unit test is negative.
-        _with(caches.SUBJECTS, "reshape_and_cache", _contiguous, unseen={"padding-written"}),
-        {},
+        _with(caches.SUBJECTS, "reshape_and_cache", _contiguous),
+        {"padding-written": "no slot of the unit test is negative"},
     ),
     "vllm_topk_softmax": (
         "_moe_C",
         _VLLM_TOPK,
-        _with(moe.SUBJECTS, "vllm_topk_softmax", unseen={"slots-transposed"}),
-        _all("token_expert_indices", "the unit test does not look at it"),
+        _with(moe.SUBJECTS, "vllm_topk_softmax"),
+        {"slots-transposed": _UNSEEN, **_all("token_expert_indices", _UNSEEN)},
     ),
     "sgl_topk_softmax": ("sgl_kernel", moe.SGL_TOPK, _with(moe.SUBJECTS, "sgl_topk_softmax"), {}),
     "top_k_per_row_decode": (
         "_C",
         _DECODE,
-        # Behind a row's end all is minus infinity, and no row is shorter than k.
-        _with(
-            moe.SUBJECTS,
-            "top_k_per_row_decode",
-            unseen={"whole-context", "sequence-length-for-every-row", "padded-with-zero"},
-        ),
-        {},
+        _with(moe.SUBJECTS, "top_k_per_row_decode"),
+        {
+            "whole-context": "behind a row's end all is minus infinity",
+            "sequence-length-for-every-row": "behind a row's end all is minus infinity",
+            "padded-with-zero": "no row is shorter than k",
+        },
     ),
     "moe_align_block_size": (
         "_moe_C",
@@ -244,21 +242,19 @@ _TABLE: dict[str, tuple[str, str, tuple[Kernel, dict[str, Kernel]], dict[str, st
     "static_scaled_fp8_quant": (
         "_C",
         "static_scaled_fp8_quant(Tensor! result, Tensor input, Tensor scale) -> ()",
-        # Nothing is beyond the largest value.
-        _with(quantisation.SUBJECTS, "static_scaled_fp8_quant", unseen={"wraps"}),
-        {},
+        _with(quantisation.SUBJECTS, "static_scaled_fp8_quant"),
+        {"wraps": "no value of the unit test is beyond the largest"},
     ),
     "dynamic_per_token_scaled_fp8_quant": (
         "_C",
         "dynamic_per_token_scaled_fp8_quant(Tensor! result, Tensor input, Tensor! scale, "
         "Tensor? scale_ub) -> ()",
-        # Tiny without the bound, which would give all tokens one scale; no token is nearly zero.
-        _with(
-            quantisation.SUBJECTS,
-            "dynamic_per_token_scaled_fp8_quant",
-            unseen={"bound ignored", "no smallest scale"},
-        ),
-        {},
+        _with(quantisation.SUBJECTS, "dynamic_per_token_scaled_fp8_quant"),
+        {
+            # With it, all tokens have one scale, and taking that of another is no fault.
+            "bound ignored": "run without a bound",
+            "no smallest scale": "no token is nearly zero",
+        },
     ),
     "fused_rope_fwd": (
         "mcoplib.op",
@@ -295,9 +291,8 @@ _TABLE: dict[str, tuple[str, str, tuple[Kernel, dict[str, Kernel]], dict[str, st
     "quantize_blocks": (
         "blockops",
         "quantize_blocks(Tensor(a!) out, Tensor(b!) scales, Tensor x, int block_size=128) -> ()",
-        # Truncating is within the one step that the unit test allows.
-        (quantize_blocks, _wrong(quantize_blocks, "first block's")),
-        {},
+        (quantize_blocks, _wrong(quantize_blocks, "truncated", "first block's")),
+        {"truncated": "within the one step that the unit test allows"},
     ),
     "gelu_quick": (
         "_C",
