@@ -17,6 +17,7 @@ from orchestrator.author.cpp.functions import (
     Function,
     Functions,
     declared_name,
+    parameters_of,
     text_of,
     walk,
     whole_text,
@@ -59,11 +60,12 @@ _WRITES_FIRST = re.compile(
     r"|swap|red_\w+|fill_n"
 )
 _WRITING = re.compile(
-    r"(?i)(?:^|_)(?:store|write|scatter|save|set|put|dump|stg|st)(?:_|$|[A-Z0-9])|store"
+    r"(?:^|_)(?:store|write|scatter|save|set|put|dump|stg|st)(?:_|\d|$)|[sS]tore(?:[A-Z_\d]|$)"
 )
+# An address as a number, to be put into a table; uintptr_t asks for its alignment.
 _AS_NUMBER = re.compile(
     r"(?:reinterpret|static)_cast\s*<\s*(?:std::)?"
-    r"(?:u?int(?:64|ptr)_t|(?:unsigned )?long(?: long)?)\s*>"
+    r"(?:u?int64_t|(?:unsigned )?long(?: long)?)\s*>"
 )
 _REFERENCE = re.compile(r"\b(const\s+)?[\w:<>]+\s*&\s*(\w+)\s*=")
 _IN_PLACE = re.compile(r"[a-z]\w*[a-z0-9]_|set_data|storeU?|Store")
@@ -105,6 +107,7 @@ class _Reading:
         # Local names through which its storage can be reached; the value says whether to write.
         self._names: dict[str, bool] = {function.parameters[index].name: True}
         self._targets: dict[str, str] = {}  # local names of functions
+        self._lambdas: dict[str, list[tuple[str, bool]]] = {}  # names, and whether to write
         self._references: set[str] = set()  # local names declared as T& name =
 
     def fate(self) -> Fate:
@@ -130,6 +133,8 @@ class _Reading:
         """Note a local name for the same storage, or for a function."""
         if node.type == "for_range_loop":
             self._element(node)
+        if node.type == "call_expression":
+            self._bind(node)
         if node.type not in ("init_declarator", "assignment_expression"):
             return
         assigned = node.type == "assignment_expression"
@@ -140,6 +145,9 @@ class _Reading:
         if assigned and target.type not in ("identifier", "field_expression"):
             return  # written through, which is no new name
         name = text_of(target) if assigned else declared_name(target)
+        if value.type == "lambda_expression":
+            self._lambdas[name] = _lambda_parameters(value)
+            return
         if value.type == "argument_list":  # T* p(out)
             value = value.named_children[0] if value.named_child_count == 1 else value
         root = self._root(value)
@@ -158,6 +166,17 @@ class _Reading:
         const = const or bool(re.match(r"const\b", front) and "*" in front.split("=")[0])
         if name not in self._names:
             self._names[name] = not const and self._names.get(root, True)
+
+    def _bind(self, call: tree_sitter.Node) -> None:
+        """What a local lambda is called with has the names of its parameters, too."""
+        taken = self._lambdas.get(text_of(call.child_by_field_name("function")))
+        listed = call.child_by_field_name("arguments")
+        if taken is None or listed is None:
+            return
+        for (name, writable), argument in zip(taken, listed.named_children, strict=False):
+            root = self._root(argument)
+            if root is not None:
+                self._names.setdefault(name, writable and self._names[root])
 
     def _element(self, loop: tree_sitter.Node) -> None:
         """``for (auto& one : tensors)`` names an element."""
@@ -235,6 +254,11 @@ class _Reading:
             return given[0]
         if len(given) == 1 and name is not None and name[:1].isupper():
             return given[0]  # a view made of it: Tensor1D(out)
+        held = [argument for argument in given if text_of(argument) in self._names]
+        if held and name is not None:
+            callee = self._functions.callee(name, len(given), self._function)
+            if callee is not None and callee.returns.rstrip().endswith("*"):
+                return held[0]  # the place of something in it
         return None
 
     def _of(self, node: tree_sitter.Node) -> Fate:
@@ -245,11 +269,12 @@ class _Reading:
             return self._assigned(node.child_by_field_name("argument"))
         if kind == "call_expression":
             return self._called(node)
-        if kind == "init_declarator":
-            # Handed to an object's constructor: Params params(out), or {out.data_ptr()}.
-            value = node.child_by_field_name("value")
-            if value is not None and value.type == "initializer_list" and self._root(value):
-                return Fate.UNKNOWN
+        if kind == "initializer_list":
+            # Params params{out.data_ptr(), n}
+            for value in node.named_children:
+                root = self._root(value) if "data_ptr" in text_of(value) else None
+                if root is not None and self._names[root]:
+                    return Fate.UNKNOWN
         return Fate.READ
 
     def _assigned(self, left: tree_sitter.Node | None) -> Fate:
@@ -297,9 +322,16 @@ class _Reading:
         if len(given) == 1 and _AS_NUMBER.fullmatch(text_of(function)) and self._root(given[0]):
             return Fate.UNKNOWN  # its address goes where nobody follows
         fate = Fate.READ
+        if text_of(function) in self._lambdas:
+            return Fate.READ  # its body is looked at with all the rest
+        functor = text_of(function) in (p.name for p in self._function.parameters)
         for position, argument in enumerate(given):
             root = self._root(argument)
-            if root is None or not self._names[root] or not self._hands_on(argument):
+            if root is None or not self._names[root]:
+                continue
+            if functor and argument.type == "subscript_expression":
+                return Fate.WRITTEN  # op(out[i], in[i]): by reference, and not const
+            if not self._hands_on(argument):
                 continue
             fate = fate | self._passed(method or _function_name(function), position, len(given))
         return fate
@@ -317,10 +349,8 @@ class _Reading:
         if name in _CASTS or name in _HARMLESS or name.startswith(("TORCH_", "AT_", "CHECK")):
             return Fate.READ
         callee = self._functions.callee(name, count, self._function)
-        if callee is not None and callee.name != self._function.name:
-            return self._effects.of(callee, position, self._depth + 1)
         if callee is not None:
-            return Fate.READ  # itself, or an overload of it
+            return self._effects.of(callee, position, self._depth + 1)
         if _WRITES_FIRST.fullmatch(name):
             return Fate.WRITTEN if position == 0 else Fate.READ
         if _WRITING.search(name):
@@ -339,6 +369,15 @@ _HARMLESS = frozenset(
         *("mm", "linear", "softmax", "sum", "to", "cast", "float2half", "get_num_sms"),
     ]
 )
+
+
+def _lambda_parameters(node: tree_sitter.Node) -> list[tuple[str, bool]]:
+    """Names of a lambda's parameters, and whether the arguments can be written through them."""
+    declarator = node.child_by_field_name("declarator")
+    listed = declarator.child_by_field_name("parameters") if declarator is not None else None
+    if listed is None:
+        return []
+    return [(each.name, not each.is_const) for each in parameters_of(listed)]
 
 
 def _method(call: tree_sitter.Node) -> str | None:

@@ -180,7 +180,7 @@ class Functions:
             name=name,
             place=source.place(offset),
             returns=returns,
-            parameters=tuple(_parameters(listed)) if listed is not None else (),
+            parameters=tuple(parameters_of(listed)) if listed is not None else (),
             node=owner,
             body=owner.child_by_field_name("body"),
             source=source,
@@ -226,8 +226,9 @@ def _before(bare: str, at: int) -> str | None:
     front = _without_template(without_cuda(front))
     # A macro in front of it, with or without arguments, is no type.
     front = re.sub(r"\b[A-Z][A-Z0-9_]{2,}\s*\([^()]*\)", " ", front)
-    words = re.findall(r"\w+", front)
-    if not words or _NO_TYPE & set(words) or re.search(r"[=()?!|+/\[\].]|->", front):
+    outer = _without_angles(front)
+    words = re.findall(r"\w+", outer)
+    if not words or _NO_TYPE & set(words) or re.search(r"[=()?!|+/\[\].]|->", outer):
         return None
     if front.rstrip().endswith((",", ":", "<")) or front.lstrip().startswith(("&", "*", ",")):
         return None
@@ -247,12 +248,28 @@ def _without_template(front: str) -> str:
     return front
 
 
+def _without_angles(front: str) -> str:
+    """A type without template arguments, which may hold anything: std::enable_if_t<(N > 0)>."""
+    if "<" not in front:
+        return front
+    kept, depth = [], 0
+    for at, char in enumerate(front):
+        # N > 0 inside of parentheses closes nothing, nor does the arrow.
+        if char == "<" and not front[at - 1 : at].isspace():
+            depth += 1
+        elif char == ">" and depth and front[at - 1] not in " -":
+            depth -= 1
+        elif not depth:
+            kept.append(char)
+    return "".join(kept)
+
+
 def _takes(function: Function, count: int) -> bool:
     least = sum(1 for p in function.parameters if p.default is None)
     return least <= count <= len(function.parameters)
 
 
-def _parameters(listed: tree_sitter.Node) -> Iterator[Parameter]:
+def parameters_of(listed: tree_sitter.Node) -> Iterator[Parameter]:
     for number, node in enumerate(listed.named_children):
         if node.type not in (
             "parameter_declaration",

@@ -126,6 +126,8 @@ class CppReader:
                 break
         if count is not None:
             functions = [f for f in functions if len(f.parameters) == count] or functions
+        # A device function may have the name, too: the operator's own takes tensors.
+        functions = [f for f in functions if _takes_tensors(f)] or functions
         functions.sort(key=lambda f: _distance(first.source.path, Path(f.place.path)))
         implemented = next((f for f in functions if f.body is not None), None)
         fitting = [f for f in functions if f.body is None]
