@@ -7,14 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.author.emit.dialect import read_dialect
+from orchestrator.author.emit.dialect import Dialect, read_dialect
 from orchestrator.author.emit.docstring import docstring
+from orchestrator.author.emit.lines import used_attributes
 from orchestrator.author.emit.material import Material, gather
 from orchestrator.author.emit.places import from_roots
-from orchestrator.author.emit.runner import Runner, used_attributes
+from orchestrator.author.emit.runner import Runner
 from orchestrator.author.emit.settings import Settings, settle
 from orchestrator.author.emit.tensors import from_helper, tensor
 from orchestrator.author.facts import Draft, Operator, Todo, Trial
+from orchestrator.errors import TreeError
 from orchestrator.suites import mcoplib
 
 __all__ = ["draft"]
@@ -40,7 +42,6 @@ def draft(
     """
     dialect = read_dialect(tree)
     operator, trial = from_roots(operator, trial, roots)
-    notes = list[str]()
     chosen = settle(
         trial,
         operator,
@@ -49,13 +50,28 @@ def draft(
         samples=samples,
         literal_dtype=_literal_dtype(operator, trial),
     )
+    try:
+        return _put_together(name, operator, trial, chosen, dialect)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        # Its parts are Python each for itself; what they come to together is only seen here.
+        raise TreeError(
+            f"what the unit test does cannot be put into a runner: {error}",
+            where=str(trial.place),
+            hint="make the test simpler, or write the runner by hand (benchmark/README.md)",
+        ) from None
+
+
+def _put_together(
+    name: str, operator: Operator, trial: Trial, chosen: Settings, dialect: Dialect
+) -> Draft:
+    """The draft; raises what ``compile`` does where the parts do not make a module."""
     material = gather(operator, trial, chosen, f"_ref_{operator.name}")
     todos = list(dict.fromkeys([*operator.todos, *material.todos, *_missing(material)]))
     # A key that nothing reads would only pretend to be a choice.
     first = Runner(name, operator, trial, replace(chosen, own=()), material, dialect)
     used = used_attributes(first.source("", ()))
     chosen = chosen.only(used)
-    notes += [
+    notes = [
         f"the unit test does not compare {argument}, so neither does the runner"
         for argument in material.unseen
     ]
@@ -106,10 +122,3 @@ def _inferred(operator: Operator, settings: Settings) -> tuple[str, ...]:
         f"argument {a.name}: {', '.join(a.inferred)}" for a in operator.arguments if a.inferred
     ]
     return tuple(found)
-
-
-def whitelisted(source: str, names: Sequence[str], where: str) -> str:
-    """The front door's source with ``names`` in its list."""
-    from orchestrator.suites import whitelist
-
-    return whitelist.add(source, names, where)

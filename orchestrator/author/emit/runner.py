@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-import ast
-import json
-import sys
 import textwrap
 from collections.abc import Callable, Sequence
 
 from orchestrator.author.emit import code, compare, devices, traffic
 from orchestrator.author.emit.compare import Checks
 from orchestrator.author.emit.dialect import POISON, Dialect
+from orchestrator.author.emit.lines import (
+    INFERRED,
+    TODO,
+    beside,
+    class_name,
+    import_lines,
+    indented,
+    taken_from,
+    text_code,
+    todo_line,
+    too_long,
+)
 from orchestrator.author.emit.material import Material
-from orchestrator.author.emit.settings import Setting, Settings
+from orchestrator.author.emit.settings import Settings
 from orchestrator.author.emit.tidy import tidy
 from orchestrator.author.facts import Operator, Todo, Trial
 
 TIMED_SEED, OTHER_SEED = 42, 7
-TODO = "# TODO(mxfleet):"
-INFERRED = "# inferred:"
 _FEW = 3  # parameters that stand in the Shape without their names
 _LONGEST_TEXT = 80  # of one piece of a text
 
@@ -46,7 +53,7 @@ class Runner:
     def source(self, docstring: str, todos: Sequence[Todo]) -> str:
         """The whole module, set in its form; compiles."""
         pieces = [
-            f'"""{docstring}\n"""{"  # noqa: E501" if _too_long(docstring) else ""}',
+            f'"""{docstring}\n"""{"  # noqa: E501" if too_long(docstring) else ""}',
             self._imports(),
             *([POISON.strip()] if not self._dialect.rich and self._material.outputs else []),
             *self._material.reference.helpers,
@@ -57,7 +64,7 @@ class Runner:
     # The module.
 
     def _imports(self) -> str:
-        lines = _imports(["import torch", *self._trial.imports])
+        lines = import_lines(["import torch", *self._trial.imports])
         lines += ["from mcoplib_mxbenchmark_op_wrapper import OpBenchmarkBase", ""]
         if self._operator.imports:
             lines += ["try:", *(f"    {line}{self._noqa(line)}" for line in self._operator.imports)]
@@ -71,9 +78,9 @@ class Runner:
 
     def _class(self, todos: Sequence[Todo]) -> str:
         head = [f"class {class_name(self._name)}(OpBenchmarkBase):"]
-        body = [f"{TODO} {_line(todo)}" for todo in todos]
+        body = [f"{TODO} {todo_line(todo)}" for todo in todos]
         if self._checks.reason is not None:
-            body += [f"threshold_reason = {_text(self._checks.reason)}", ""]
+            body += [f"threshold_reason = {text_code(self._checks.reason)}", ""]
         methods = [
             self._init(),
             self._metrics(),
@@ -84,13 +91,13 @@ class Runner:
         ]
         for method in methods:
             body += [*method, ""]
-        return "\n".join([*head, *_indented(body)])
+        return "\n".join([*head, *indented(body)])
 
     def _init(self) -> list[str]:
-        lines = [f"super().__init__(name, config){_beside(self._settings.dtype, 'dtype: ')}"]
+        lines = [f"super().__init__(name, config){beside(self._settings.dtype, 'dtype: ')}"]
         for one in self._settings.own:
-            lines.append(f"self.{one.key} = {one.read}{_beside(one)}")
-        return ["def __init__(self, name, config):", *_indented(lines)]
+            lines.append(f"self.{one.key} = {one.read}{beside(one)}")
+        return ["def __init__(self, name, config):", *indented(lines)]
 
     def _metrics(self) -> list[str]:
         moved = traffic.traffic(self._material, self._held)
@@ -104,7 +111,7 @@ class Runner:
         lines += [f"{INFERRED} {why}" for why in moved.why]
         lines += moved.before
         lines += self._dialect.moved(moved.read, moved.written, moved.maybe)
-        return ["def define_metrics(self, state):", *_indented(lines)]
+        return ["def define_metrics(self, state):", *indented(lines)]
 
     def _shape(self) -> str:
         """The parameters as text without a comma; lengths bare where they are few."""
@@ -141,10 +148,10 @@ class Runner:
             statements = code.returning(statements, material.data)
         lines = [line for text in statements for line in text.split("\n")]
         where = "device" if needs else self._dialect.device
-        body += [f"with {where}:", *_indented(lines)] if context and lines else lines
+        body += [f"with {where}:", *indented(lines)] if context and lines else lines
         if len(material.data) > 1:
             body.append(f"return {', '.join(material.data)}")
-        return ["def _prepare(self, dev_id, seed):", *_indented(body)]
+        return ["def _prepare(self, dev_id, seed):", *indented(body)]
 
     def _helpers_of(self, statements: Sequence[str]) -> list[str]:
         """Sources of the test's functions that statements call, and of those that they call."""
@@ -186,9 +193,6 @@ class Runner:
             found.append(f"{one.argument.name}={into(one.code)}" if named else into(one.code))
         return found
 
-    def _stores(self) -> bool:
-        return bool(self._material.results)
-
     def _by_name(self) -> bool:
         """Whether the call names arguments, which the launcher of an established base cannot."""
         given = self._arguments(lambda name: name)
@@ -196,28 +200,28 @@ class Runner:
 
     def _call(self) -> list[list[str]]:
         """A method that calls and keeps the result, where the operator returns what is checked."""
-        if not self._stores() and not (self._by_name() and not self._dialect.rich):
+        if not self._material.results and not (self._by_name() and not self._dialect.rich):
             return []
         taken = self._material.called
         given = ", ".join(self._arguments(lambda name: name))
         kept = ", ".join(f"self.{name}" for name in self._material.results)
         stored = f"{kept} = " if kept else ""
         head = f"def _call({', '.join(['self', *taken])}):"
-        return [[head, *_indented([f"{stored}{self._operator.call}({given})"])]]
+        return [[head, *indented([f"{stored}{self._operator.call}({given})"])]]
 
     def _launcher(self) -> list[str]:
         material = self._material
         timed = set(material.called) | self._checked_later()
         names = [self._held(n) if n in timed else "_" for n in material.data]
-        inner = _taken_from(f"self._prepare(dev_id, seed={TIMED_SEED})", names)
-        lines = [f"with {self._dialect.stream}:", *_indented(inner)]
+        inner = taken_from(f"self._prepare(dev_id, seed={TIMED_SEED})", names)
+        lines = [f"with {self._dialect.stream}:", *indented(inner)]
         if self._call():
             given = [self._held(name) for name in material.called]
             called = "self._call"
         else:
             given, called = self._arguments(self._held), self._operator.call
         lines.append(f"return self.make_launcher({', '.join(['dev_id', called, *given])})")
-        return ["def prepare_and_get_launcher(self, dev_id, tc_s):", *_indented(lines)]
+        return ["def prepare_and_get_launcher(self, dev_id, tc_s):", *indented(lines)]
 
     def _called(self) -> str:
         """The call in run_verification."""
@@ -254,8 +258,8 @@ class Runner:
         material = self._material
         if not material.compared or not (material.reference.call or material.after):
             lines = ["return None"]
-            return [["def run_verification(self, dev_id):", *_indented(lines)]]
-        lines = _taken_from(f"self._prepare(dev_id, seed={OTHER_SEED})", material.data)
+            return [["def run_verification(self, dev_id):", *indented(lines)]]
+        lines = taken_from(f"self._prepare(dev_id, seed={OTHER_SEED})", material.data)
         late = self._depends_on_call()
         first = not self._checkable() and not late
         copies: list[str] = []
@@ -279,13 +283,13 @@ class Runner:
             timed = ["def verify_timed(self, dev_id):"]
             held = ", ".join(self._held(name) for name in needed)
             return [
-                [*check, *_indented([*self._expected(), *self._rest()])],
-                ["def run_verification(self, dev_id):", *_indented(lines)],
-                [*timed, *_indented([f"return self._check({held})"])],
+                [*check, *indented([*self._expected(), *self._rest()])],
+                ["def run_verification(self, dev_id):", *indented(lines)],
+                [*timed, *indented([f"return self._check({held})"])],
             ]
         lines += self._expected() if late else []
         lines += self._rest()
-        return [["def run_verification(self, dev_id):", *_indented(lines)]]
+        return [["def run_verification(self, dev_id):", *indented(lines)]]
 
     def _rest(self) -> list[str]:
         into = self._into(lambda name: name)
@@ -318,77 +322,5 @@ class Runner:
         if reference.makes_tensors and self._material.passed:
             where = next((o.name for o in self._material.passed if not o.argument.optional), None)
             if where is not None:
-                return [f"with {where}.device:", *_indented(lines)]
+                return [f"with {where}.device:", *indented(lines)]
         return lines
-
-
-def class_name(name: str) -> str:
-    """The runner's class: ``Silu_and_mul_runner``."""
-    return f"{name[:1].upper()}{name[1:]}_runner"
-
-
-def used_attributes(source: str) -> frozenset[str]:
-    """Attributes of ``self`` that a source reads."""
-    return frozenset(
-        node.attr
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "self"
-        and isinstance(node.ctx, ast.Load)
-    )
-
-
-def _imports(statements: Sequence[str]) -> list[str]:
-    """Import statements as isort has them: Python's own, then torch and what is left."""
-    whole: set[str] = set()
-    parts: dict[str, set[str]] = {}
-    for node in (node for text in statements for node in ast.parse(text).body):
-        for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
-            name = f"{alias.name} as {alias.asname}" if alias.asname else alias.name
-            if isinstance(node, ast.ImportFrom):
-                parts.setdefault(f"{'.' * node.level}{node.module or ''}", set()).add(name)
-            else:
-                whole.add(name)
-    made = [(name.split()[0], f"import {name}") for name in sorted(whole)]
-    made += [
-        (module, f"from {module} import {', '.join(sorted(parts[module]))}")
-        for module in sorted(parts)
-    ]
-    own = [line for module, line in made if module.split(".")[0] in sys.stdlib_module_names]
-    others = [line for _, line in made if line not in own]
-    return [*own, *([""] if own else []), *others]
-
-
-def _beside(one: Setting, what: str = "") -> str:
-    return f"  {INFERRED} {what}{one.why}" if one.why else ""
-
-
-def _indented(lines: Sequence[str]) -> list[str]:
-    return [f"    {line}" if line.strip() else "" for line in lines]
-
-
-def _taken_from(call: str, names: Sequence[str]) -> list[str]:
-    """Take apart what ``_prepare`` returns; on a line of its own where there is much of it."""
-    if not names:
-        return [call]
-    together = ", ".join(names)
-    if len(together) + len(call) < 85:
-        return [f"{together} = {call}"]
-    return [f"data = {call}", f"{together} = data"]
-
-
-def _text(text: str) -> str:
-    """A text as Python code, in pieces where it is long."""
-    pieces = textwrap.wrap(text, 88, break_long_words=False, break_on_hyphens=False)
-    shown = [json.dumps(p + (" " if p is not pieces[-1] else "")) for p in pieces]
-    return f"({' '.join(shown)})" if len(shown) > 1 else shown[0]
-
-
-def _line(todo: Todo) -> str:
-    place = f" ({todo.place})" if todo.place is not None else ""
-    return " ".join(f"{todo.what}{place}".split())
-
-
-def _too_long(text: str) -> bool:
-    return any(len(line) > 100 for line in text.split("\n"))

@@ -139,6 +139,13 @@ def test_sizes_are_the_largest_that_are_no_odd_ones(ours: Path) -> None:
     assert "# inferred: the unit test has at most 2048" in runner(draft)
 
 
+def test_an_odd_size_is_not_preferred_for_being_larger(ours: Path) -> None:
+    op, tested = activation()
+    odd = (parameter("num_tokens", "7"), parameter("d", "1024", "1025", "512"), DTYPE)
+    told = json.loads(config(made(ours, (op, dataclasses.replace(tested, parameters=odd)))))
+    assert told["d"] == 1024
+
+
 def test_what_varies_together_stays_together(ours: Path) -> None:
     told = json.loads(config(made(ours, scatter())))
     assert (told["num_tokens"], told["head_size"], told["block_size"]) == (2048, 128, 32)
@@ -418,6 +425,20 @@ def test_a_reference_that_reads_the_result_comes_after_the_call(ours: Path) -> N
     assert check.index("normalise(x, scale)") < check.index("_ref_normalise(x_before, scale)")
 
 
+def test_what_reads_an_output_is_no_part_of_the_reference(ours: Path) -> None:
+    op, tested = activation()
+    after = (
+        "order = out.argsort(-1)",
+        "ref_order = ref.argsort(-1)",
+        "got = out.gather(-1, order)",
+    )
+    outputs = (close("got", "ref.gather(-1, ref_order)"),)
+    draft = made(ours, (op, dataclasses.replace(tested, after=after, outputs=outputs)))
+    reference = method(runner(draft), "_ref_silu_and_mul")
+    assert "ref.argsort(-1)" in reference and "out" not in reference
+    assert "order = out.argsort(-1)" in method(runner(draft), "_check")
+
+
 def test_without_a_comparison_nothing_is_pretended(ours: Path) -> None:
     draft = made(ours, varied(activation(), outputs=(), reference=()))
     assert "return None" in method(runner(draft), "run_verification")
@@ -448,3 +469,8 @@ def test_a_tree_without_a_base_class_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mcoplib_mxbenchmark_op_wrapper.py").write_text("OpBenchmarkBase = 1\n")
     with pytest.raises(TreeError, match="there is no class OpBenchmarkBase"):
         made(tmp_path, activation())
+
+
+def test_parts_that_make_no_module_are_told_in_a_sentence(ours: Path) -> None:
+    with pytest.raises(TreeError, match=r"test_it.py:12: what the unit test does cannot be put"):
+        made(ours, varied(activation(), helpers=("def silu_and_mul_ref(x, x): return x",)))

@@ -21,45 +21,28 @@ from orchestrator.author.emit.tidy.layout import (
     joined,
     parts,
 )
+from orchestrator.author.emit.tidy.operators import (
+    AND,
+    ATOM,
+    AWAIT,
+    BINARY,
+    BIT_OR,
+    COMPARE,
+    COMPARISON,
+    FACTOR,
+    NAMED,
+    NOT,
+    OR,
+    SUM,
+    TEST,
+    UNARY,
+    operator_of,
+    simple_bound,
+    simple_operand,
+    takes,
+)
 
-# How tightly a construct binds its operands.
-_NAMED, _TEST, _OR, _AND, _NOT, _COMPARE, _BIT_OR, _BIT_XOR, _BIT_AND = range(9)
-_SHIFT, _SUM, _TERM, _FACTOR, _POWER, _AWAIT, _ATOM = range(9, 16)
-
-_BINARY: dict[type[ast.operator], tuple[str, int]] = {
-    ast.BitOr: ("|", _BIT_OR),
-    ast.BitXor: ("^", _BIT_XOR),
-    ast.BitAnd: ("&", _BIT_AND),
-    ast.LShift: ("<<", _SHIFT),
-    ast.RShift: (">>", _SHIFT),
-    ast.Add: ("+", _SUM),
-    ast.Sub: ("-", _SUM),
-    ast.Mult: ("*", _TERM),
-    ast.MatMult: ("@", _TERM),
-    ast.Div: ("/", _TERM),
-    ast.Mod: ("%", _TERM),
-    ast.FloorDiv: ("//", _TERM),
-    ast.Pow: ("**", _POWER),
-}
-_COMPARISON: dict[type[ast.cmpop], str] = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Is: "is",
-    ast.IsNot: "is not",
-    ast.In: "in",
-    ast.NotIn: "not in",
-}
-_UNARY: dict[type[ast.unaryop], str] = {ast.UAdd: "+", ast.USub: "-", ast.Invert: "~"}
 _CHAINED = 2  # calls on what calls returned: from so many on each stands on a line of its own
-
-
-def operator_of(node: ast.operator) -> str:
-    """The operator as it is written: ``+``."""
-    return _BINARY[type(node)][0]
 
 
 class Expressions:
@@ -74,7 +57,7 @@ class Expressions:
             return self.items(node.elts)
         if isinstance(node, (ast.Yield, ast.YieldFrom)):
             return self._made(node, inside)[1]
-        doc = self._doc(node, _NAMED, inside)
+        doc = self._doc(node, NAMED, inside)
         return Group((doc,)) if isinstance(node, ast.BoolOp) else doc
 
     def condition(self, node: ast.expr) -> Doc:
@@ -85,7 +68,7 @@ class Expressions:
 
     def operand(self, node: ast.expr) -> Doc:
         """The document of an expression that stands where a tuple needs its brackets."""
-        return self._doc(node, _NAMED, False)
+        return self._doc(node, NAMED, False)
 
     def bracketed(self, node: ast.expr, *, whole: bool = False) -> Doc:
         """The same in brackets that vanish where the expression fits on the line.
@@ -139,12 +122,12 @@ class Expressions:
         Such an expression is broken there, not at its operator.
         """
         if isinstance(node, ast.BinOp):
-            level = _BINARY[type(node.op)][1]
+            level = BINARY[type(node.op)][1]
             left = node.left
-            several = isinstance(left, ast.BinOp) and _BINARY[type(left.op)][1] == level
+            several = isinstance(left, ast.BinOp) and BINARY[type(left.op)][1] == level
             return not several and self._closes(node.right, level)
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            return self._closes(node.comparators[0], _COMPARE)
+            return self._closes(node.comparators[0], COMPARE)
         if isinstance(node, ast.BoolOp) and len(node.values) == 2:
             last = node.values[1]
             return isinstance(last, ast.BoolOp) or (
@@ -155,11 +138,11 @@ class Expressions:
     def _closes(self, node: ast.expr, level: int) -> bool:
         """Whether an operand of an operator of ``level`` ends with a closing bracket."""
         if isinstance(node, ast.BinOp):
-            own = _BINARY[type(node.op)][1]
+            own = BINARY[type(node.op)][1]
             return own <= level or self._closes(node.right, own)
         return self.breaks_by_itself(node)
 
-    def _grouped(self, node: ast.expr, least: int = _NAMED) -> Doc:
+    def _grouped(self, node: ast.expr, least: int = NAMED) -> Doc:
         """What stands between commas or brackets: it breaks apart from its neighbours."""
         return Group((self._doc(node, least, True),))
 
@@ -174,24 +157,24 @@ class Expressions:
     def _made(self, node: ast.expr, inside: bool) -> tuple[int, Doc]:
         maker = getattr(self, f"_{type(node).__name__.lower()}", None)
         if maker is None:
-            return _TEST, ast.unparse(node)
+            return TEST, ast.unparse(node)
         level, doc = maker(node, inside)
         return level, doc
 
     # Atoms.
 
     def _name(self, node: ast.Name, inside: bool) -> tuple[int, Doc]:
-        return _ATOM, node.id
+        return ATOM, node.id
 
     def _constant(self, node: ast.Constant, inside: bool) -> tuple[int, Doc]:
         if isinstance(node.value, (str, bytes)):
-            return _ATOM, self._strings(self._source.of(node))
+            return ATOM, self._strings(self._source.of(node))
         if isinstance(node.value, (int, float, complex)) and not isinstance(node.value, bool):
-            return _ATOM, literals.number(self._source.of(node))
-        return _ATOM, "..." if node.value is ... else repr(node.value)
+            return ATOM, literals.number(self._source.of(node))
+        return ATOM, "..." if node.value is ... else repr(node.value)
 
     def _joinedstr(self, node: ast.JoinedStr, inside: bool) -> tuple[int, Doc]:
-        return _ATOM, self._strings(self._source.of(node))
+        return ATOM, self._strings(self._source.of(node))
 
     def _strings(self, text: str) -> Doc:
         pieces = literals.strings(text)
@@ -203,24 +186,24 @@ class Expressions:
 
     def _tuple(self, node: ast.Tuple, inside: bool) -> tuple[int, Doc]:
         if not node.elts:
-            return _ATOM, "()"
+            return ATOM, "()"
         comma: Doc = "," if len(node.elts) == 1 else Broken(",")
-        return _ATOM, enclosed("(", parts(self.items(node.elts), comma), ")")
+        return ATOM, enclosed("(", parts(self.items(node.elts), comma), ")")
 
     def _list(self, node: ast.List, inside: bool) -> tuple[int, Doc]:
-        return _ATOM, self._display("[", [self._grouped(e) for e in node.elts], "]")
+        return ATOM, self._display("[", [self._grouped(e) for e in node.elts], "]")
 
     def _set(self, node: ast.Set, inside: bool) -> tuple[int, Doc]:
-        return _ATOM, self._display("{", [self._grouped(e) for e in node.elts], "}")
+        return ATOM, self._display("{", [self._grouped(e) for e in node.elts], "}")
 
     def _dict(self, node: ast.Dict, inside: bool) -> tuple[int, Doc]:
         pairs: list[Doc] = []
         for key, value in zip(node.keys, node.values, strict=True):
-            shown = self._grouped(value, _TEST if key else _BIT_OR)
+            shown = self._grouped(value, TEST if key else BIT_OR)
             pairs.append(
-                parts(self._doc(key, _TEST, True), ": ", shown) if key else parts("**", shown)
+                parts(self._doc(key, TEST, True), ": ", shown) if key else parts("**", shown)
             )
-        return _ATOM, self._display("{", pairs, "}")
+        return ATOM, self._display("{", pairs, "}")
 
     def _display(self, opening: str, items: list[Doc], closing: str) -> Doc:
         if not items:
@@ -228,22 +211,22 @@ class Expressions:
         return enclosed(opening, parts(joined(items, (",", Line())), Broken(",")), closing)
 
     def _starred(self, node: ast.Starred, inside: bool) -> tuple[int, Doc]:
-        return _NAMED, parts("*", self._doc(node.value, _BIT_OR, inside))
+        return NAMED, parts("*", self._doc(node.value, BIT_OR, inside))
 
     # Comprehensions.
 
     def _listcomp(self, node: ast.ListComp, inside: bool) -> tuple[int, Doc]:
-        return _ATOM, enclosed("[", self._loops(node.elt, node.generators), "]")
+        return ATOM, enclosed("[", self._loops(node.elt, node.generators), "]")
 
     def _setcomp(self, node: ast.SetComp, inside: bool) -> tuple[int, Doc]:
-        return _ATOM, enclosed("{", self._loops(node.elt, node.generators), "}")
+        return ATOM, enclosed("{", self._loops(node.elt, node.generators), "}")
 
     def _generatorexp(self, node: ast.GeneratorExp, inside: bool) -> tuple[int, Doc]:
-        return _ATOM, enclosed("(", self._loops(node.elt, node.generators), ")")
+        return ATOM, enclosed("(", self._loops(node.elt, node.generators), ")")
 
     def _dictcomp(self, node: ast.DictComp, inside: bool) -> tuple[int, Doc]:
-        pair = parts(self._doc(node.key, _TEST, True), ": ", self._doc(node.value, _TEST, True))
-        return _ATOM, enclosed("{", Group((pair, *self._clauses(node.generators))), "}")
+        pair = parts(self._doc(node.key, TEST, True), ": ", self._doc(node.value, TEST, True))
+        return ATOM, enclosed("{", Group((pair, *self._clauses(node.generators))), "}")
 
     def _loops(self, element: ast.expr, loops: Sequence[ast.comprehension]) -> Doc:
         return Group((self._grouped(element), *self._clauses(loops)))
@@ -253,28 +236,28 @@ class Expressions:
         for loop in loops:
             word = "async for " if loop.is_async else "for "
             found += [Line(), word, flat(self.doc(loop.target)), " in "]
-            found.append(self._grouped(loop.iter, _OR))
+            found.append(self._grouped(loop.iter, OR))
             for test in loop.ifs:
-                found += [Line(), "if ", self._grouped(test, _OR)]
+                found += [Line(), "if ", self._grouped(test, OR)]
         return found
 
     # What has its own brackets.
 
     def _attribute(self, node: ast.Attribute, inside: bool) -> tuple[int, Doc]:
-        value = self._doc(node.value, _ATOM, inside)
+        value = self._doc(node.value, ATOM, inside)
         if isinstance(node.value, ast.Constant) and isinstance(node.value.value, int):
             value = enclosed("(", value, ")")
         after = isinstance(node.value, (ast.Call, ast.Subscript))
         dot: Doc = parts(Line(""), ".") if inside and after and self._in_chain else "."
-        return _ATOM, parts(value, dot, node.attr)
+        return ATOM, parts(value, dot, node.attr)
 
     _in_chain = False
 
     def _call(self, node: ast.Call, inside: bool) -> tuple[int, Doc]:
-        return _ATOM, self._chain(node, inside)
+        return ATOM, self._chain(node, inside)
 
     def _subscript(self, node: ast.Subscript, inside: bool) -> tuple[int, Doc]:
-        return _ATOM, self._chain(node, inside)
+        return ATOM, self._chain(node, inside)
 
     def _chain(self, node: ast.Call | ast.Subscript, inside: bool) -> Doc:
         """A call or subscript; the outermost of a long chain breaks before every further call."""
@@ -289,9 +272,9 @@ class Expressions:
     def _link(self, node: ast.Call | ast.Subscript, inside: bool) -> Doc:
         if isinstance(node, ast.Call):
             called = node.func if isinstance(node, ast.Call) else node
-            head = self._doc(called, _ATOM, inside)
+            head = self._doc(called, ATOM, inside)
             return parts(head, self._unchained(lambda: self._arguments(node)))
-        head = self._doc(node.value, _ATOM, inside)
+        head = self._doc(node.value, ATOM, inside)
         return parts(head, self._unchained(lambda: self._index(node.slice)))
 
     def _unchained(self, make: object) -> Doc:
@@ -317,7 +300,7 @@ class Expressions:
             return enclosed("(", self._loops(only.elt, only.generators), ")")
         given = [self._grouped(one) for one in node.args]
         for keyword in node.keywords:
-            value = self._grouped(keyword.value, _TEST)
+            value = self._grouped(keyword.value, TEST)
             given.append(parts(f"{keyword.arg}=" if keyword.arg else "**", value))
         if not given:
             return "()"
@@ -327,11 +310,11 @@ class Expressions:
         if isinstance(node, ast.Tuple) and node.elts:
             comma: Doc = "," if len(node.elts) == 1 else Broken(",")
             return enclosed("[", Group((self.items(node.elts), comma)), "]")
-        return enclosed("[", self._doc(node, _NAMED, True), "]")
+        return enclosed("[", self._doc(node, NAMED, True), "]")
 
     def _slice(self, node: ast.Slice, inside: bool) -> tuple[int, Doc]:
         bounds = [node.lower, node.upper, *([node.step] if node.step else [])]
-        simple = all(b is None or _simple_bound(b) for b in bounds)
+        simple = all(b is None or simple_bound(b) for b in bounds)
         found: list[Doc] = []
         for number, bound in enumerate(bounds):
             if number:
@@ -339,86 +322,86 @@ class Expressions:
                 found.append(" :" if spaced else ":")
             if bound is not None:
                 gap = " " if number and not simple else ""
-                found += [gap, self._doc(bound, _TEST, True)]
-        return _ATOM, parts(*found)
+                found += [gap, self._doc(bound, TEST, True)]
+        return ATOM, parts(*found)
 
     # Operators.
 
     def _binop(self, node: ast.BinOp, inside: bool) -> tuple[int, Doc]:
-        sign, level = _BINARY[type(node.op)]
+        sign, level = BINARY[type(node.op)]
         if isinstance(node.op, ast.Pow):
-            gap = "" if _simple_operand(node.left) and _simple_operand(node.right) else " "
-            left = self._doc(node.left, _AWAIT, inside)
-            return level, parts(left, gap, sign, gap, self._doc(node.right, _FACTOR, inside))
+            gap = "" if simple_operand(node.left) and simple_operand(node.right) else " "
+            left = self._doc(node.left, AWAIT, inside)
+            return level, parts(left, gap, sign, gap, self._doc(node.right, FACTOR, inside))
         first, rest = node.left, [(sign, node.right)]
-        while isinstance(first, ast.BinOp) and _BINARY[type(first.op)][1] == level:
+        while isinstance(first, ast.BinOp) and BINARY[type(first.op)][1] == level:
             rest.insert(0, (operator_of(first.op), first.right))
             first = first.left
         # x >> 4 & 15 is right and nobody knows it: within bits every operation has brackets.
-        bits = level < _SUM
-        found = [self._doc(first, _FACTOR if bits else level, inside)]
+        bits = level < SUM
+        found = [self._doc(first, FACTOR if bits else level, inside)]
         for word, operand in rest:
-            least = _FACTOR if bits else level + 1
+            least = FACTOR if bits else level + 1
             found += [self._break(inside), f"{word} ", self._doc(operand, least, inside)]
         return level, Group(tuple(found))
 
     def _boolop(self, node: ast.BoolOp, inside: bool) -> tuple[int, Doc]:
-        level, word = (_AND, "and ") if isinstance(node.op, ast.And) else (_OR, "or ")
+        level, word = (AND, "and ") if isinstance(node.op, ast.And) else (OR, "or ")
         # Both in one expression have brackets, as the linter wants it.
-        least = [_ATOM if isinstance(value, ast.BoolOp) else level + 1 for value in node.values]
+        least = [ATOM if isinstance(value, ast.BoolOp) else level + 1 for value in node.values]
         values = [self._doc(v, at, inside) for v, at in zip(node.values, least, strict=True)]
         # Within another one it breaks where that breaks.
         return level, joined(values, (self._break(inside), word))
 
     def _compare(self, node: ast.Compare, inside: bool) -> tuple[int, Doc]:
-        found = [self._doc(node.left, _BIT_OR, inside)]
+        found = [self._doc(node.left, BIT_OR, inside)]
         for sign, operand in zip(node.ops, node.comparators, strict=True):
-            word = f"{_COMPARISON[type(sign)]} "
-            found += [self._break(inside), word, self._doc(operand, _BIT_OR, inside)]
-        return _COMPARE, Group(tuple(found))
+            word = f"{COMPARISON[type(sign)]} "
+            found += [self._break(inside), word, self._doc(operand, BIT_OR, inside)]
+        return COMPARE, Group(tuple(found))
 
     def _unaryop(self, node: ast.UnaryOp, inside: bool) -> tuple[int, Doc]:
         if isinstance(node.op, ast.Not):
-            return _NOT, parts("not ", self._doc(node.operand, _NOT, inside))
+            return NOT, parts("not ", self._doc(node.operand, NOT, inside))
         # Brackets say what -2**31 only means.
         tight = isinstance(node.operand, ast.BinOp)
-        operand = self._doc(node.operand, _ATOM if tight else _FACTOR, inside)
-        return _FACTOR, parts(_UNARY[type(node.op)], operand)
+        operand = self._doc(node.operand, ATOM if tight else FACTOR, inside)
+        return FACTOR, parts(UNARY[type(node.op)], operand)
 
     def _ifexp(self, node: ast.IfExp, inside: bool) -> tuple[int, Doc]:
         doc = Group(
             (
-                self._doc(node.body, _OR, inside),
+                self._doc(node.body, OR, inside),
                 self._break(inside),
                 "if ",
-                self._doc(node.test, _OR, inside),
+                self._doc(node.test, OR, inside),
                 self._break(inside),
                 "else ",
-                self._doc(node.orelse, _TEST, inside),
+                self._doc(node.orelse, TEST, inside),
             )
         )
-        return _TEST, doc
+        return TEST, doc
 
     def _namedexpr(self, node: ast.NamedExpr, inside: bool) -> tuple[int, Doc]:
-        value = self._doc(node.value, _TEST, inside)
+        value = self._doc(node.value, TEST, inside)
         # It always has brackets: where it may do without is a rule of its own.
-        return _ATOM, enclosed("(", parts(node.target.id, " := ", value), ")")
+        return ATOM, enclosed("(", parts(node.target.id, " := ", value), ")")
 
     def _lambda(self, node: ast.Lambda, inside: bool) -> tuple[int, Doc]:
         given = joined(self._parameters(node.args), (", ",))
-        head = parts("lambda ", given) if _takes(node.args) else "lambda"
-        return _TEST, parts(head, ": ", self._doc(node.body, _TEST, inside))
+        head = parts("lambda ", given) if takes(node.args) else "lambda"
+        return TEST, parts(head, ": ", self._doc(node.body, TEST, inside))
 
     def _await(self, node: ast.Await, inside: bool) -> tuple[int, Doc]:
-        return _AWAIT, parts("await ", self._doc(node.value, _ATOM, inside))
+        return AWAIT, parts("await ", self._doc(node.value, ATOM, inside))
 
     def _yield(self, node: ast.Yield, inside: bool) -> tuple[int, Doc]:
         if node.value is None:
-            return _NAMED - 1, "yield"
-        return _NAMED - 1, parts("yield ", self.doc(node.value, inside=inside))
+            return NAMED - 1, "yield"
+        return NAMED - 1, parts("yield ", self.doc(node.value, inside=inside))
 
     def _yieldfrom(self, node: ast.YieldFrom, inside: bool) -> tuple[int, Doc]:
-        return _NAMED - 1, parts("yield from ", self.doc(node.value, inside=inside))
+        return NAMED - 1, parts("yield from ", self.doc(node.value, inside=inside))
 
     def _break(self, inside: bool) -> Doc:
         return Line() if inside else " "
@@ -446,9 +429,9 @@ class Expressions:
     def _parameter(self, one: ast.arg, default: ast.expr | None) -> Doc:
         found: list[Doc] = [one.arg]
         if one.annotation is not None:
-            found += [": ", self._doc(one.annotation, _TEST, True)]
+            found += [": ", self._doc(one.annotation, TEST, True)]
         if default is not None:
-            found += [" = " if one.annotation is not None else "=", self._doc(default, _TEST, True)]
+            found += [" = " if one.annotation is not None else "=", self._doc(default, TEST, True)]
         return parts(*found)
 
 
@@ -461,27 +444,3 @@ class _Either:
         for piece in pieces[1:]:
             found += [Line(""), Broken(piece)]
         return Group(tuple(found))
-
-
-def _takes(given: ast.arguments) -> bool:
-    return bool(given.posonlyargs or given.args or given.vararg or given.kwonlyargs or given.kwarg)
-
-
-def _simple_operand(node: ast.expr) -> bool:
-    """Whether a power's operand stands close to its sign."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Invert, ast.UAdd)):
-        return _simple_operand(node.operand) and not isinstance(node.operand, ast.UnaryOp)
-    if isinstance(node, ast.Attribute):
-        return isinstance(node.value, (ast.Name, ast.Attribute)) and _simple_operand(node.value)
-    if isinstance(node, ast.Constant):
-        return isinstance(node.value, (int, float, complex))
-    return isinstance(node, ast.Name)
-
-
-def _simple_bound(node: ast.expr) -> bool:
-    """Whether a slice's bound stands close to its colon."""
-    if isinstance(node, ast.UnaryOp):
-        return not isinstance(node.op, ast.Not) and isinstance(
-            node.operand, (ast.Name, ast.Constant)
-        )
-    return isinstance(node, (ast.Name, ast.Constant))

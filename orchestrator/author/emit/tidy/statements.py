@@ -8,12 +8,11 @@ front of the statement that they stood in or beside it; statements, texts and nu
 from __future__ import annotations
 
 import ast
-import io
 import textwrap
-import tokenize
 from collections.abc import Sequence
 
-from orchestrator.author.emit.tidy.expressions import Expressions, operator_of
+from orchestrator.author.emit.tidy.comments import comments
+from orchestrator.author.emit.tidy.expressions import Expressions
 from orchestrator.author.emit.tidy.layout import (
     STEP,
     Broken,
@@ -26,6 +25,7 @@ from orchestrator.author.emit.tidy.layout import (
     parts,
     render,
 )
+from orchestrator.author.emit.tidy.operators import operator_of
 
 WIDTH = 100
 _OPENING = ("def ", "class ", "async ", ")")  # behind which a function follows at once
@@ -47,7 +47,7 @@ class _Writer:
         self._width = width
         self._made = Expressions(source)
         self._source = source.split("\n")
-        self._own, self._beside = _comments(source)
+        self._own, self._beside = comments(source)
 
     # Comments and blank lines.
 
@@ -380,18 +380,3 @@ def _is_text(node: ast.stmt) -> bool:
 
 def _alias(alias: ast.alias) -> str:
     return f"{alias.name} as {alias.asname}" if alias.asname else alias.name
-
-
-def _comments(source: str) -> tuple[dict[int, tuple[int, str]], dict[int, str]]:
-    """Comments by line: on lines of their own (with their column), and behind code."""
-    own: dict[int, tuple[int, str]] = {}
-    beside: dict[int, str] = {}
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            line, column = token.start
-            text = token.string.rstrip()
-            if token.line[:column].strip():
-                beside[line] = text
-            else:
-                own[line] = column, text
-    return own, beside
