@@ -43,6 +43,7 @@ def _verdict(subject: Generated, fault: str | None) -> dict[str, Any]:
         "reason": verdict.reason,
         "difference": repr(verdict.difference),
         "own_check": verdict.own_check,
+        "poisoned": verdict.poisoned,
         "thresholds": verdict.thresholds,
     }
 

@@ -15,6 +15,16 @@ from authored import AUTHORED, Authored
 from authored_work import Generated, Work
 
 each = pytest.mark.parametrize("authored", AUTHORED, ids=str)
+# Operators that write only to what they also read, and those that return what they make.
+IN_PLACE = {
+    "fused_add_rms_norm",
+    "vllm_rotary_embedding",
+    "sgl_rotary_embedding",
+    "reshape_and_cache",
+    "gptq_shuffle",
+    "fused_rope_fwd",
+}
+RETURN = {"awq_dequantize", "fused_bias_dropout", "softcap_softmax", "segment_mean"}
 Lines = dict[str, list[dict[str, Any]]]
 
 
@@ -31,6 +41,14 @@ def test_the_right_kernel_passes(judged: Lines, authored: Authored) -> None:
     right = judged[authored.name][0]
     assert right["passed"] is True, right.get("raised") or right["reason"]
     assert not right["own_check"], "the harness did not see what was compared"
+
+
+@each
+def test_outputs_that_hold_nothing_are_poisoned_before_the_call(
+    judged: Lines, authored: Authored
+) -> None:
+    empty = authored.name not in IN_PLACE | RETURN
+    assert judged[authored.name][0]["poisoned"] is empty
 
 
 @each
