@@ -109,6 +109,9 @@ def _around(wrapper: Operator, inner: Operator) -> Operator:
     )
 
 
+_COMPILED = frozenset(("schema", "pybind", "declaration"))
+
+
 class _Search:
     """One name in these files. ``trouble``: the first file that has the name but is unreadable."""
 
@@ -122,20 +125,39 @@ class _Search:
     def all(self) -> list[Operator]:
         """All operators of the name, in C++ and in Python."""
         found: dict[tuple[str, str], Operator] = {}
-        for compiled in self._cpp.find(self._name):
-            operator = self._compiled(compiled)
+        for each in self._cpp.find(self._name):
+            operator = self._compiled(each)
             found.setdefault((operator.framework, operator.namespace), operator)
         for one in self._in_python():
             operator = self._interpreted(one)
-            wrapped = [o for o in found.values() if o.framework == operator.framework]
-            if one.kind == "library" or not wrapped:
-                found.setdefault((operator.framework, operator.namespace), operator)
-            elif not one.forwards and self._used(operator):
+            key = operator.framework, operator.namespace
+            compiled = [o for o in found.values() if o.framework == key[0] and o.kind in _COMPILED]
+            if one.kind == "library" or not compiled:
+                found.setdefault(key, operator)
+            elif one.wraps and not one.forwards and self._used(operator):
                 # What vLLM's test calls is a function that takes something else than the operator.
-                for inner in wrapped:
+                for inner in compiled:
                     del found[inner.framework, inner.namespace]
-                found[operator.framework, operator.namespace] = _around(operator, wrapped[0])
-        return list(found.values())
+                found[key] = _around(operator, compiled[0])
+            elif not one.wraps and (one.kind == "triton" or self._used(operator)):
+                found.setdefault(key, operator)
+        return self._meant(list(found.values()))
+
+    def _meant(self, found: list[Operator]) -> list[Operator]:
+        """Of several in one framework those that the unit test calls, if it calls any."""
+        kept = []
+        for operator in found:
+            rivals = [o for o in found if o.framework == operator.framework]
+            called = [o for o in rivals if self._called(o)]
+            if not called or operator in called[:1]:
+                kept.append(operator)
+        return kept
+
+    def _called(self, operator: Operator) -> bool:
+        if operator.call.startswith("torch.ops."):
+            spaces = self._imported.spaces.get(operator.name, set())
+            return operator.namespace in spaces
+        return self._imported.spelling(operator.namespace, operator.name) is not None
 
     def _used(self, operator: Operator) -> bool:
         """Whether the unit test calls the Python function, not the operator of ``torch.ops``."""

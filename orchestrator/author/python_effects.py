@@ -7,6 +7,7 @@ function that writes to it, an operator whose schema says so, or a Triton kernel
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -108,6 +109,7 @@ class Effects:
         self._module = module
         self._written_by = written_by
         self._known: dict[str, frozenset[str]] = {}
+        self._replaced: set[ast.Name] = set()  # uses of a parameter's name for something else
 
     def written(self, function: Function, depth: int = 0) -> frozenset[str]:
         """Names of the parameters that it writes to."""
@@ -118,6 +120,7 @@ class Effects:
             names = {each.arg: each.arg for each in parameters(function)}
             nodes = own_nodes(function)
             kernel = is_kernel(function)
+            self._replaced |= _replaced(function, set(names))
             for _ in range(2):  # a loop may use above what it assigns below
                 for node in nodes:
                     self._alias(node, names, kernel)
@@ -148,7 +151,7 @@ class Effects:
         """The parameter whose storage an expression is a view of, or points into."""
         for _ in range(200):
             if isinstance(node, ast.Name):
-                return names.get(node.id)
+                return None if node in self._replaced else names.get(node.id)
             if isinstance(node, ast.Subscript) or (
                 isinstance(node, ast.Attribute) and node.attr in _VIEWS
             ):
@@ -226,6 +229,36 @@ class Effects:
                 root = self._root(one, names, kernel)
                 if root is not None:
                     yield root
+
+
+_FRESH = re.compile(r"(?:empty|zeros|ones|full|rand)\w*|clone|new_\w+|contiguous|arange")
+
+
+def _replaced(function: Function, names: set[str]) -> set[ast.Name]:
+    """Uses of parameters after a new tensor was put in their place, in the same block.
+
+    ``if scale is None: scale = torch.empty(1); fill(scale)`` writes to no argument.
+    """
+    found: set[ast.Name] = set()
+    for node in [function, *own_nodes(function)]:
+        for part in ("body", "orelse", "finalbody"):
+            block = getattr(node, part, None)
+            if not isinstance(block, list):
+                continue
+            for number, statement in enumerate(block):
+                value = statement.value if isinstance(statement, ast.Assign) else None
+                called = value.func if isinstance(value, ast.Call) else None
+                last = dotted(called).split(".")[-1] if called is not None else ""
+                if not isinstance(statement, ast.Assign) or not _FRESH.fullmatch(last):
+                    continue
+                new = {t.id for t in statement.targets if isinstance(t, ast.Name)} & names
+                for later in block[number + 1 :] if new else ():
+                    found |= {
+                        use
+                        for use in ast.walk(later)
+                        if isinstance(use, ast.Name) and use.id in new
+                    }
+    return found
 
 
 def waits(module: Module, function: Function) -> tuple[Place, ...]:

@@ -38,7 +38,7 @@ class PythonOperator:
     """What a Python file says of an operator.
 
     ``namespace``: of ``torch.ops`` for ``kind`` ``library``, empty otherwise.
-    ``forwards``: it only calls the operator of its own name, with its arguments as they are.
+    ``wraps``: it calls an operator of its own name; ``forwards``: with its arguments as they are.
     """
 
     name: str
@@ -51,6 +51,7 @@ class PythonOperator:
     sources: tuple[Place, ...]
     allocates: tuple[Place, ...]
     todos: tuple[Todo, ...] = ()
+    wraps: bool = False
     forwards: bool = False
 
 
@@ -101,7 +102,9 @@ class _Reader:
             inferred=True,
             more=tuple(self._module.place(kernel) for kernel in kernels),
         )
-        return replace(found, forwards=_forwards(function))
+        calls = list(_inner_calls(function))
+        own = [parameter.arg for parameter in parameters(function)]
+        return replace(found, wraps=bool(calls), forwards=own in calls)
 
     def registered(self, name: str) -> list[PythonOperator]:
         """Operators of torch.library, one a namespace."""
@@ -176,17 +179,14 @@ class _Reader:
         )
 
 
-def _forwards(function: Function) -> bool:
-    """Whether it calls ``torch.ops.….name`` with its own arguments, in their order."""
-    own = [parameter.arg for parameter in parameters(function)]
+def _inner_calls(function: Function) -> Iterator[list[str]]:
+    """Calls of ``torch.ops.….name`` or ``ops.name`` in the function ``name``: what is passed on."""
     for node in own_nodes(function):
         if isinstance(node, ast.Call):
             words = dotted(node.func).removesuffix(".default").split(".")
-            if words[:2] == ["torch", "ops"] and words[-1] == function.name:
+            if len(words) > 1 and words[-1] == function.name:
                 given = [each.id if isinstance(each, ast.Name) else "" for each in node.args]
-                given += [dotted(each.value) for each in node.keywords]
-                return given == own
-    return False
+                yield given + [dotted(each.value) for each in node.keywords]
 
 
 def _arguments(function: Function, written: frozenset[str], inferred: bool) -> Iterator[Argument]:

@@ -34,6 +34,10 @@ _DTYPE = (
 _SUBJECT = re.compile(_DTYPE)
 _NAMED_DTYPE = re.compile(rf"(\w+)\s*=\s*{_DTYPE}")
 _EQUAL = re.compile(rf"{_DTYPE}\s*==\s*((?:\w+\s*::\s*)*\w+)")
+_POINTER = re.compile(
+    r"(\w+)\s*(?:\.\s*value\s*\(\s*\))?\s*(?:\.|->)\s*(?:mutable_|const_)?data_ptr\s*<\s*"
+    r"(?:const\s+)?((?:\w+\s*::\s*)*\w+)\s*>"
+)
 _SWITCH = re.compile(rf"switch\s*\(\s*{_DTYPE}\s*\)\s*\{{")
 _CASE = re.compile(r"\bcase\s+((?:\w+\s*::\s*)*\w+)\s*:")
 _WAITS = re.compile(
@@ -41,33 +45,48 @@ _WAITS = re.compile(
 )
 _FETCHES = frozenset(("item", "cpu", "synchronize"))
 _DEEPEST = 3
-_FLOATS = frozenset(("float16", "bfloat16", "float32"))
 
 
 @dataclass
 class Examined:
-    """What was found. ``dtypes``: by argument, and how it was told, the surest first."""
+    """What was found. The dtypes by argument, as they were told: dispatched
+    on, required, by a typed pointer, or by a branch.
+    """
 
     constraints: list[Constraint] = field(default_factory=list)
     allocates: list[Place] = field(default_factory=list)
     dispatched: dict[str, set[str]] = field(default_factory=dict)
     checked: dict[str, set[str]] = field(default_factory=dict)
+    typed: dict[str, set[str]] = field(default_factory=dict)
     compared: dict[str, set[str]] = field(default_factory=dict)
 
     def dtypes(self, tensors: list[str], mutated: frozenset[str]) -> tuple[str, ...]:
         """The dtypes of the operator: those of the argument that its kernel is chosen by.
 
-        ``tensors``: names of the tensor arguments in their order.
+        ``tensors``: names of the tensor arguments in their order. Of a floating point operator that
+        is the first floating point input; what is known of a scale or an index says nothing of it.
         """
-        ranked = []
-        for certainty, table in enumerate((self.dispatched, self.checked, self.compared)):
-            for name, found in table.items():
-                position = tensors.index(name) if name in tensors else len(tensors)
-                rank = (certainty, not found & _FLOATS, name in mutated, position)
-                ranked.append((rank, found))
-        if not ranked:
-            return ()
-        return tuple(sorted(min(ranked, key=lambda each: each[0])[1]))
+        order = sorted(tensors, key=lambda name: name in mutated)
+        chosen = [self.dispatched[name] for name in order if name in self.dispatched]
+        floating = [dtypes for dtypes in chosen if _is_floating(dtypes)]
+        if floating:
+            return tuple(sorted(floating[0]))
+        others: list[set[str]] = []
+        for name in order:
+            tables = (self.checked, self.typed, self.compared)
+            dtypes = next((table[name] for table in tables if name in table), None)
+            if dtypes is None:
+                break
+            if _is_floating(dtypes):
+                return tuple(sorted(dtypes))
+            others.append(dtypes)
+        others = [*chosen, *others, *(self.checked[name] for name in order if name in self.checked)]
+        integers = [dtypes for dtypes in others if not _is_floating(dtypes)]
+        return tuple(sorted(integers[0])) if integers else ()
+
+
+def _is_floating(dtypes: set[str]) -> bool:
+    return any(name.startswith(("float", "bfloat")) for name in dtypes)
 
 
 def examine(functions: Functions, function: Function, names: Mapping[str, str]) -> Examined:
@@ -221,7 +240,11 @@ class _Frame:
         return None
 
     def _comparisons(self, body: str) -> None:
-        """Dtypes that the code branches on, where it does so by hand."""
+        """Dtypes that the code branches on by hand, or takes pointers to."""
+        for match in _POINTER.finditer(body):
+            subject, dtype = self._names.get(match[1]), dtype_name(match[2])
+            if subject is not None and dtype is not None:
+                self._found.typed.setdefault(subject, set()).add(dtype)
         for match in _EQUAL.finditer(body):
             subject, dtype = self._names.get(match[1]), dtype_name(match[2])
             if subject is not None and dtype is not None:

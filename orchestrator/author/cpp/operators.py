@@ -12,7 +12,7 @@ from orchestrator.author.cpp.checks import Examined, examine
 from orchestrator.author.cpp.effects import Effects, Fate
 from orchestrator.author.cpp.functions import Function, Functions
 from orchestrator.author.cpp.project import Project
-from orchestrator.author.cpp.registrations import Registration, registrations
+from orchestrator.author.cpp.registrations import Registration, is_elsewhere, registrations
 from orchestrator.author.cpp.types import default_code, returns_of, schema_type
 from orchestrator.author.facts import Argument, Constraint, Place, Todo
 
@@ -55,6 +55,7 @@ class CppReader:
         Raises ``TreeError`` when a schema of it is none.
         """
         entries = [r for r in registrations(self._project, name) if r.name == name]
+        entries.sort(key=lambda entry: entry.elsewhere)
         groups: dict[tuple[str, bool], list[Registration]] = {}
         for entry in entries:
             groups.setdefault((entry.namespace, entry.pybind), []).append(entry)
@@ -128,7 +129,12 @@ class CppReader:
             functions = [f for f in functions if len(f.parameters) == count] or functions
         # A device function may have the name, too: the operator's own takes tensors.
         functions = [f for f in functions if _takes_tensors(f)] or functions
-        functions.sort(key=lambda f: _distance(first.source.path, Path(f.place.path)))
+        functions.sort(
+            key=lambda f: (
+                is_elsewhere(Path(f.place.path)),
+                _distance(first.source.path, Path(f.place.path)),
+            )
+        )
         implemented = next((f for f in functions if f.body is not None), None)
         fitting = [f for f in functions if f.body is None]
         if implemented is not None:

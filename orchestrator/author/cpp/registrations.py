@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from orchestrator.author.cpp.lexical import arguments, closing, string_value
 from orchestrator.author.cpp.project import Project, Source
@@ -32,7 +33,14 @@ _PATH = re.compile(r"(?:\w+\s*::\s*)*(\w+)(?:\s*<[^()]*>)?")
 _TEMPLATED = re.compile(r"\w+\s*<\s*&?\s*((?:\w+\s*::\s*)*\w+)\s*>")
 _ARG = re.compile(r'(?:\w+\s*::\s*)*arg(?:_v)?\s*\(\s*"(\w+)"')
 _LITERAL_ARG = re.compile(r'"(\w+)"_a\b')
+_OTHER_KEY = re.compile(r"(?:\bk|DispatchKey\s*::\s*)(?:CPU|XPU|HIP|Meta|QuantizedCPU|HPU|MPS)\b")
+_OTHER_FOLDERS = frozenset(("cpu", "xpu", "rocm", "hip", "hpu", "npu", "tpu", "mps"))
 _KEYWORD_ONLY = re.compile(r"(?:\w+\s*::\s*)*kw_only\s*\(")
+
+
+def is_elsewhere(path: Path) -> bool:
+    """Whether the file lies among those for CPUs or another kind of GPU."""
+    return not _OTHER_FOLDERS.isdisjoint(path.parts[-4:-1])
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,7 @@ class Registration:
     lambda_: str | None = None
     offset: int = 0
     named: tuple[Named, ...] = ()
+    elsewhere: bool = False  # for CPUs or for another kind of GPU
 
     @property
     def name(self) -> str:
@@ -231,6 +240,8 @@ def _entry(
         lambda_=lambda_,
         offset=offset,
         named=tuple(_named(given[1:])) if pybind else (),
+        elsewhere=is_elsewhere(source.path)
+        or any(_OTHER_KEY.search(piece) for _, piece in given[1:]),
     )
 
 

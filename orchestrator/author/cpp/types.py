@@ -42,7 +42,7 @@ _DTYPES = {
     **dict.fromkeys(("bfloat16", "bf16", "nv_bfloat16", "__nv_bfloat16"), "bfloat16"),
     **dict.fromkeys(("float", "float32"), "float32"),
     **dict.fromkeys(("double", "float64"), "float64"),
-    **dict.fromkeys(("long", "int64"), "int64"),
+    **dict.fromkeys(("long", "int64", "longlong"), "int64"),
     **dict.fromkeys(("int", "int32"), "int32"),
     **dict.fromkeys(("short", "int16"), "int16"),
     **dict.fromkeys(("char", "int8"), "int8"),

@@ -99,6 +99,9 @@ def test_a_check_is_read_in_the_operators_names(
          "  case at::ScalarType::Float8_e4m3fn: two(); break; default: TORCH_CHECK(false); }",
          "float16 float8_e4m3fn"),
         ("TORCH_CHECK(x.dtype() == out.dtype());", ""),
+        ("kernel<<<1, 2>>>(out.data_ptr<float>(), x.data_ptr<at::Half>());", "float16"),
+        # Nothing is known of x, and a pointer to the output tells nothing of it.
+        ("kernel<<<1, 2>>>(out.data_ptr<float>(), x.data_ptr());", ""),
         ("helper(x);", "bfloat16 float16"),
     ],
 )  # fmt: skip

@@ -32,6 +32,27 @@ template <typename T> __global__ void reference_kernel(T* a, T* b) {
 }
 template <typename T> __global__ void counted_kernel(T* a, T* b) { a[0]++; T* p = b; p = nullptr; }
 template <typename T> __global__ void read_kernel(T* a, T* b) { float x = a[0]; x = b[0]; }
+template <typename T> __global__ void overloaded(T* a, const T* b, int n) { overloaded(a, b); }
+template <typename T> __global__ void overloaded(T* a, const T* b) { a[0] = b[0]; }
+template <typename T, typename F> __device__ void each(const T* in, T* out, F&& op) {
+  for (int i = 0; i < 8; ++i) op(out[i], in[i]);
+}
+template <typename T> __global__ void functor_kernel(T* a, const T* b) {
+  each(b, a, [=](T& to, const T& from) { to = from; });
+}
+template <typename T> __global__ void lambda_kernel(T* a, T* b) {
+  auto copy = [&](const T* from, T* to) { to[0] = from[0]; };
+  copy(b, a);
+}
+template <typename T> __device__ T* place(T* base, int i) { return base + i; }
+template <typename T> __global__ void place_kernel(T* a, const T* b) {
+  auto* where = place(a, 3);
+  *where = b[0];
+}
+template <int N> __global__ std::enable_if_t<(N > 0) && kYes<N>::value> enabled_kernel(
+    float* a, float* b) {
+  a[0] = b[0];
+}
 __global__ void pair_kernel(float* a, float* b, bool first) {
   float* which = first ? a : b;
   which[0] = 1.f;
@@ -81,6 +102,14 @@ _THREE = "torch::Tensor& a, const at::Tensor& b, at::Tensor c"
         ("LAUNCH(write_kernel, a, 3);", "a"),
         ("SWITCH(a.scalar_type(), { write_kernel<T><<<1, 2>>>(a.data_ptr<T>(), b.data_ptr<T>(), "
          "c.data_ptr<T>(), 1); });", "a"),
+        ("overloaded<<<1, 2>>>(a.data_ptr<float>(), b.data_ptr<float>(), 1);", "a"),
+        ("functor_kernel<<<1, 2>>>(c.data_ptr<float>(), b.data_ptr<float>());", "c"),
+        ("lambda_kernel<<<1, 2>>>(c.data_ptr<float>(), b.data_ptr<float>());", "c"),
+        ("place_kernel<<<1, 2>>>(a.data_ptr<float>(), b.data_ptr<float>());", "a"),
+        ("enabled_kernel<8><<<1, 2>>>(a.data_ptr<float>(), c.data_ptr<float>());", "a"),
+        ("bool even = reinterpret_cast<uintptr_t>(a.data_ptr()) % 16 == 0; c.zero_();", "c"),
+        ("run_static(a.data_ptr()); c.zero_();", "c"),
+        ("Params params{a.data_ptr(), 3}; run(params);", "a"),
         # methods and functions of torch
         ("a.copy_(b);", "a"),
         ("c.index_put_({0}, b); a.sum();", "c"),

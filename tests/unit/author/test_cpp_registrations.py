@@ -209,6 +209,37 @@ def test_one_namespace_each(tmp_path: Path) -> None:
     assert [c.condition for c in found["two"].constraints] == ["b.dim() == 2"]
 
 
+def test_what_is_for_gpus_comes_before_what_is_for_cpus(tmp_path: Path) -> None:
+    block = "TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m)"
+    reader = read(
+        tmp_path,
+        cpu__b_cpp=f'{block} {{ m.def("op(Tensor! a, Tensor b) -> ()");\n'
+        ' m.impl("op", torch::kCPU, &op); }',
+        cpu__op_cpp="void op(at::Tensor& a, at::Tensor& b) { TORCH_CHECK(b.is_cpu()); }",
+        cuda__b_cpp=f'{block} {{ m.def("op(Tensor! out, Tensor x) -> ()");\n'
+        ' m.impl("op", torch::kCPU, &op_cpu);\n m.impl("op", torch::kCUDA, &op); }',
+        cuda__op_cu="void op_cpu(at::Tensor& a, at::Tensor& b) {}\n"
+        "void op(at::Tensor& a, at::Tensor& b) { TORCH_CHECK(b.is_cuda()); }",
+    )
+    found = only(reader, "op")
+    assert [a.name for a in found.arguments] == ["out", "x"]
+    assert [c.condition for c in found.constraints] == ["x.is_cuda()"]
+
+
+def test_a_device_function_of_the_name_is_not_the_operator(tmp_path: Path) -> None:
+    reader = read(
+        tmp_path,
+        b_cpp='TORCH_LIBRARY(my, m) { m.def("op(Tensor! out, Tensor x) -> ()"); }',
+        k_cu="template <typename T> __device__ T op(const T& a, const T& b) { return a; }\n"
+        "template <typename T, std::enable_if_t<(sizeof(T) > 1), int> = 0>\n"
+        "__global__ void op(T* out, const T* x, int n) { out[0] = x[0]; }\n"
+        "void op(at::Tensor& out, at::Tensor& x) { TORCH_CHECK(x.dim() == 1);\n"
+        "  op<float><<<1, 1>>>(out.data_ptr<float>(), x.data_ptr<float>(), 1); }",
+    )
+    found = only(reader, "op")
+    assert found.sources[1].line == 4 and len(found.constraints) == 1
+
+
 def test_a_schema_that_torch_refuses_is_an_error_with_its_place(tmp_path: Path) -> None:
     reader = read(tmp_path, b_cpp='TORCH_LIBRARY(x, m) {\n m.def("op(int64_t n) -> ()");\n}')
     with pytest.raises(TreeError) as refused:

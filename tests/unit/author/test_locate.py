@@ -166,6 +166,31 @@ def test_a_python_wrapper_is_the_operator_where_it_takes_something_else(
             assert [(a.name, a.mutated) for a in found.arguments] == [("x", False), ("out", True)]
 
 
+def test_of_several_in_a_framework_the_one_that_the_test_calls_is_meant(tmp_path: Path) -> None:
+    triton = (
+        "import triton\nimport triton.language as tl\n"
+        "@triton.jit\ndef kernel(a, b):\n    tl.store(a, tl.load(b))\n"
+        "def f(out, x):\n    kernel[(1,)](out, x)\n"
+    )
+    tree = write(
+        tmp_path,
+        {
+            "csrc/b.cpp": _BINDINGS,
+            "vllm/__init__.py": "",
+            "vllm/triton_f.py": triton,
+            "a/test_f.py": "from vllm.triton_f import f\ndef test():\n    f(1, 2)\n",
+            "b/test_f.py": "import torch, vllm._C\ndef test():\n    torch.ops._C.f(1, 2)\n",
+        },
+    )
+    both = find_operators("f", [tree], None, None)
+    assert [o.kind for o in both] == ["schema", "triton"]
+    (first,) = find_operators("f", [tree], tree / "a" / "test_f.py", None)
+    assert (first.kind, first.call) == ("triton", "f")
+    assert [a.mutated for a in first.arguments] == [True, False]
+    (second,) = find_operators("f", [tree], tree / "b" / "test_f.py", None)
+    assert second.call == "torch.ops._C.f"
+
+
 def test_unit_tests_are_no_sources() -> None:
     with pytest.raises(UsageError):
         find("triton", "test_softcap_softmax")

@@ -73,6 +73,8 @@ def test_what_is_returned_without_an_annotation(body: str, returns: tuple[str, .
         ("v, w = x.unbind(0), y; v.zero_()", "x"),
         ("v = x + 1; v.zero_()", ""),
         ("v = x.clone(); v.zero_()", ""),
+        ("if x is None:\n        x = torch.empty(1)\n        x.zero_()\n    y.zero_()", "y"),
+        ("if x is None:\n        x = torch.empty(1)\n    x.zero_()", "x"),
         ("helper(y, x)", "x"),
         ("helper(a=y, b=x)", "x"),
         ("torch.ops._C.silu(x, y)", "x"),
