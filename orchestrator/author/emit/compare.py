@@ -25,6 +25,9 @@ _QUANTISED_WORDS = ("quant", "awq", "gptq", "fp8", "int8", "int4", "marlin", "w8
 _PRODUCT = re.compile(r"gemm|mm|matmul|linear|moe")
 # Two steps of bfloat16 are nothing to mention, a tenth of a row's magnitude is too much.
 _USUAL_LIMIT, _MOST_LIMIT = 2.0**-6, 0.1
+_KEEPS_DTYPE = frozenset(
+    {"gather", "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "t"}
+)
 _WHOLE = ("int", "long", "short", "uint8", "bool")
 
 
@@ -91,21 +94,32 @@ class _Writer:
 
     def _whole(self, output: Output) -> bool:
         """Whether the output is known to hold integers."""
-        made = self._material.tensors.get(output.actual)
-        dtype = (made.dtype or "") if made is not None else ""
+        dtype = self._dtype(output) or ""
         return dtype.removeprefix("torch.").startswith(_WHOLE)
+
+    def _dtype(self, output: Output) -> str | None:
+        """The dtype of what is compared, where the test says it; of a part that of the whole."""
+        node: ast.expr = ast.parse(output.actual, mode="eval").body
+        while not isinstance(node, ast.Name):
+            if isinstance(node, ast.Subscript):
+                node = node.value
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                if node.func.attr not in _KEEPS_DTYPE:
+                    return None
+                node = node.func.value
+            else:
+                return None
+        made = self._material.tensors.get(node.id)
+        return made.dtype if made is not None else None
 
     def _wide(self, output: Output) -> bool:
         """Whether the output is known not to be quantised: scales, say."""
-        made = self._material.tensors.get(output.actual)
-        return made is not None and made.dtype in ("torch.float32", "torch.float64")
+        return self._dtype(output) in ("torch.float32", "torch.float64")
 
     def _own_dtype(self, output: Output) -> bool:
         """Whether the output may be bfloat16: that of the case, or not known to be another."""
-        made = self._material.tensors.get(output.actual)
-        if made is None or made.dtype is None:
-            return True
-        return not made.dtype.startswith("torch.") or made.dtype == "torch.bfloat16"
+        dtype = self._dtype(output)
+        return dtype is None or not dtype.startswith("torch.") or dtype == "torch.bfloat16"
 
     def _threshold(self, output: Output) -> str:
         """The least cosine; notes why, where it is below the rules."""
