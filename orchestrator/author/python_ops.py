@@ -26,6 +26,7 @@ from orchestrator.author.python_effects import (
     waits,
 )
 from orchestrator.author.python_types import annotated_type, own_nodes, returned_types
+from orchestrator.errors import TreeError
 from orchestrator.suites import whitelist
 
 Kind = Literal["triton", "library", "python"]
@@ -76,10 +77,13 @@ def find(path: Path, source: str, name: str, written_by: WrittenBy | None) -> li
     """
     module = Module(whitelist.parse(source, str(path)), str(path))
     reader = _Reader(module, path, written_by)
-    found = reader.registered(name)
-    # What a registration gives the implementation of is no operator besides.
-    if not found and name in module.functions and not is_kernel(module.functions[name]):
-        found = [reader.function(name)]
+    try:
+        found = reader.registered(name)
+        # What a registration gives the implementation of is no operator besides.
+        if not found and name in module.functions and not is_kernel(module.functions[name]):
+            found = [reader.function(name)]
+    except RecursionError:
+        raise TreeError(f"nested too deeply to read {name}", where=str(path)) from None
     return found
 
 

@@ -52,8 +52,6 @@ _SAME_TENSOR = frozenset(
         *("accessor", "packed_accessor", "value_or", "data_ptr", "mutable_data_ptr", "data"),
     ]
 )
-_READ_POINTER = frozenset(("const_data_ptr",))
-_POINTERS = frozenset(("data_ptr", "mutable_data_ptr", "data"))
 # Functions of others that write to what their first argument points at.
 _WRITES_FIRST = re.compile(
     r"atomic\w+|(?:cuda|hip|mc)?[mM]em(?:cpy|set|move)\w*|st_\w+|st\w*_global\w*|__st\w+|\w*_out"
@@ -195,7 +193,7 @@ class _Reading:
         if kind == "call_expression":
             method = _method(value)
             if method is not None:
-                return method in _SAME_TENSOR and method not in _READ_POINTER
+                return method in _SAME_TENSOR
             return True
         if kind == "subscript_expression":
             # auto& x = out[i] does, scalar_t x = out[i] does not.

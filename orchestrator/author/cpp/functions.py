@@ -14,7 +14,7 @@ from functools import cache
 import tree_sitter
 import tree_sitter_cpp
 
-from orchestrator.author.cpp.lexical import closing
+from orchestrator.author.cpp.lexical import closing, without_strings
 from orchestrator.author.cpp.preprocess import Expander, without_cuda
 from orchestrator.author.cpp.project import Project, Source
 from orchestrator.author.facts import Place
@@ -29,7 +29,7 @@ _QUALIFIERS = re.compile(
 )
 # After the parameters: a body, or the end of a declaration.
 _AFTER = re.compile(
-    r"\s*(?:const\b\s*)?(?:noexcept\b(?:\s*\([^()]*\))?\s*)?(?:override\b\s*)?"
+    r"\s*(?:const\b\s*|mutable\b\s*)?(?:noexcept\b(?:\s*\([^()]*\))?\s*)?(?:override\b\s*)?"
     r"(?:->\s*(?P<trailing>[^{};]{1,200}?)\s*)?(?P<mark>[{;]|=\s*0\s*;)"
 )
 _CASES = re.compile(r"\)(\s*)(?=\w*DISPATCH_CASE\w*\s*\()")
@@ -159,7 +159,11 @@ class Functions:
 
     def snippet(self, name: str, tail: str, source: Source, offset: int) -> Function | None:
         """The function of which ``tail`` is all from its parameters on, as if called ``name``."""
-        return self._cut(source, offset, "", tail, name)
+        bare = without_strings(tail)
+        end = closing(bare, 0, _LONGEST_PARAMETERS)
+        after = _AFTER.match(bare, end + 1) if end is not None else None
+        returns = (after["trailing"] or "").strip() if after is not None else ""
+        return self._cut(source, offset, returns, tail, name)
 
     def _cut(
         self, source: Source, offset: int, returns: str, tail: str, name: str

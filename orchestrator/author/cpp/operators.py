@@ -10,7 +10,7 @@ from typing import Literal
 from orchestrator.author import schema
 from orchestrator.author.cpp.checks import Examined, examine
 from orchestrator.author.cpp.effects import Effects, Fate
-from orchestrator.author.cpp.functions import Function, Functions
+from orchestrator.author.cpp.functions import Function, Functions, walk
 from orchestrator.author.cpp.project import Project
 from orchestrator.author.cpp.registrations import Registration, is_elsewhere, registrations
 from orchestrator.author.cpp.types import default_code, returns_of, schema_type
@@ -91,7 +91,7 @@ class CppReader:
                 )
                 arguments, returns = self._only_named(first), ()
             else:
-                arguments, returns, more = self._from_types(shown, implemented, first)
+                arguments, returns, more = self._from_types(shown, first)
                 todos += more
         return self._finished(
             CppOperator(
@@ -157,7 +157,7 @@ class CppReader:
             key = Path(implemented.place.path) if implemented else path
             if key in found:
                 continue
-            arguments, returns, todos = self._from_types(shown, implemented, None)
+            arguments, returns, todos = self._from_types(shown, None)
             places = [shown.place]
             if implemented is not None and implemented.place != shown.place:
                 places.append(implemented.place)
@@ -182,14 +182,13 @@ class CppReader:
         return list(found.values())
 
     def _from_types(
-        self, shown: Function, implemented: Function | None, entry: Registration | None
+        self, shown: Function, entry: Registration | None
     ) -> tuple[tuple[Argument, ...], tuple[str, ...], list[Todo]]:
         """Arguments and results of a function that has no schema."""
         todos: list[Todo] = []
         arguments: list[Argument] = []
         named = entry.named if entry is not None else ()
         for index, parameter in enumerate(shown.parameters):
-            inferred: list[str] = []
             kind = schema_type(parameter.type)
             if not kind:
                 todos.append(
@@ -214,17 +213,17 @@ class CppReader:
                     type=kind,
                     default=code,
                     keyword_only=keyword.keyword_only if keyword else False,
-                    inferred=tuple(inferred),
                 )
             )
         returns = returns_of(shown.returns)
-        if (returns is None and shown.returns == "auto") or returns is None:
-            what = f"what is returned: `{shown.returns}`"
-            if implemented is shown and entry is not None and entry.lambda_:
-                returns = ()  # a lambda says it by what it returns, which nobody needs to be told
-            else:
+        if returns is None:
+            # auto, or a lambda, which says it by what it returns; else a type of somebody's own.
+            deduced = shown.returns in ("", "auto") and shown.body is not None
+            returns = () if deduced and not _returns_something(shown) else ("Any",)
+            if returns:
+                what = f"what {shown.name} returns: `{shown.returns or 'auto'}`"
                 todos.append(Todo(what, shown.place))
-        return tuple(arguments), returns or (), todos
+        return tuple(arguments), returns, todos
 
     @staticmethod
     def _only_named(entry: Registration) -> tuple[Argument, ...]:
@@ -294,6 +293,11 @@ class CppReader:
                 )
             )
         return tuple(arguments), todos
+
+
+def _returns_something(function: Function) -> bool:
+    nodes = walk(function.body) if function.body is not None else iter(())
+    return any(node.type == "return_statement" and node.named_children for node in nodes)
 
 
 def _takes_tensors(function: Function) -> bool:

@@ -177,6 +177,24 @@ def test_a_lambda_is_the_function(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("lambda_", "returns", "open_points"),
+    [
+        ("[](at::Tensor x) { x.zero_(); }", (), 0),
+        ("[](at::Tensor x) -> at::Tensor { return x; }", ("Tensor",), 0),
+        ("[](at::Tensor x) mutable -> std::vector<at::Tensor> { return {x}; }", ("Tensor[]",), 0),
+        ("[](at::Tensor x) { return x; }", ("Any",), 1),
+    ],
+)
+def test_what_a_lambda_returns(
+    tmp_path: Path, lambda_: str, returns: tuple[str, ...], open_points: int
+) -> None:
+    found = only(
+        read(tmp_path, b_cpp=f'PYBIND11_MODULE(op, m) {{ m.def("op", {lambda_}); }}'), "op"
+    )
+    assert found.returns == returns and len(found.todos) == open_points
+
+
 def test_a_name_and_a_function_give_the_schema_that_torch_infers(tmp_path: Path) -> None:
     reader = read(
         tmp_path,

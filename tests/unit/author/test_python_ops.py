@@ -219,6 +219,14 @@ def test_what_is_no_python_is_one_sentence() -> None:
     for source in ("def f(:", "f = " + "(" * 5000, "def f(): pass\0"):
         with pytest.raises(TreeError):
             python_ops.find(Path("ops.py"), source, "f", None)
+    # What Python parses and what it can go through afterwards differ.
+    sums = [" + ".join(["x"] * length) for length in (800, 990, 3000)]
+    for line in [f"assert {one}" for one in sums] + [f"tl.store({one}, 1)" for one in sums]:
+        decorated = f"import triton\n@triton.jit\ndef k(x):\n    {line}\ndef f(x):\n    "
+        try:
+            look(f"{decorated}k[(1,)](x)\n    {line}")
+        except TreeError as refused:
+            assert "recursion" in str(refused) or "nested too deeply" in str(refused)
     with pytest.raises(TreeError) as refused:
         look('torch.library.define("my::f", "(int64_t x) -> ()")')
     assert "ops.py:1: schema of f: unknown type 'int64_t'" in str(refused.value)
