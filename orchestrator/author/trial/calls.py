@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from orchestrator.author.facts import Operator
 from orchestrator.author.trial.scopes import dotted
@@ -140,33 +141,55 @@ class OperatorCalls:
         """Whether an import is of the operator's own library."""
         return not imported.level and imported.module.partition(".")[0] in self._libraries
 
-    def may_be_reached(
-        self, node: ast.AST, source: Source, siblings: Mapping[str, ast.AST]
-    ) -> bool:
+    def may_be_reached(self, node: ast.AST, siblings: Mapping[str, ast.AST]) -> bool:
         """A quick look: whether code, or anything of the file that it names, names the operator."""
         seen: set[str] = set()
         todo: list[ast.AST] = [node]
         while todo:
-            for part in ast.walk(todo.pop()):
-                if isinstance(part, ast.Attribute) and part.attr == self.operator.name:
-                    return True
-                if isinstance(part, ast.Constant) and part.value == self.operator.name:
-                    return True
-                if not isinstance(part, ast.Name) or part.id in seen:
-                    continue
-                seen.add(part.id)
-                imported = source.imports.get(part.id)
-                if part.id == self.operator.name or (
-                    imported is not None and imported.attribute == self.operator.name
-                ):
-                    return True
-                local = source.local(imported) if imported is not None else None
-                if local is not None and local[1] is not None:
-                    todo.extend(local[0].definitions.get(local[1], ()))
-                todo.extend(source.definitions.get(part.id, ()))
-                if part.id in siblings:
-                    todo.append(siblings[part.id])
+            names, mentions = self._named(todo.pop())
+            if mentions or names & self._leading_here:
+                return True
+            todo.extend(siblings[name] for name in names - seen if name in siblings)
+            seen |= names
         return False
+
+    def _named(self, node: ast.AST) -> tuple[set[str], bool]:
+        """Names in a piece of code, and whether it says the operator's own."""
+        names: set[str] = set()
+        mentions = False
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name):
+                names.add(part.id)
+            elif isinstance(part, ast.Attribute):
+                mentions = mentions or part.attr == self.operator.name
+            elif isinstance(part, ast.Constant):
+                mentions = mentions or part.value == self.operator.name
+        return names, mentions or self.operator.name in names
+
+    @cached_property
+    def _leading_here(self) -> set[str]:
+        """Names at the top of the file that lead to the operator, however many steps away."""
+        found: set[str] = set()
+        users: dict[str, set[str]] = {}
+        for name, statements in self._source.definitions.items():
+            for names, mentions in map(self._named, statements):
+                if mentions:
+                    found.add(name)
+                for used in names:
+                    users.setdefault(used, set()).add(name)
+        for name, imported in self._source.imports.items():
+            local = self._source.local(imported)
+            helpers = local[0].definitions.get(local[1] or "", ()) if local is not None else ()
+            if imported.attribute == self.operator.name or any(
+                self._named(statement)[1] for statement in helpers
+            ):
+                found.add(name)
+        todo = list(found)
+        while todo:
+            more = users.get(todo.pop(), set()) - found
+            found |= more
+            todo.extend(more)
+        return found
 
     def _fit(self, path: str) -> int:
         """How well ``path`` fits: 0 not at all, 4 letter by letter."""

@@ -107,6 +107,10 @@ class Closure:
             if local is not None and name in {**local[0].definitions, **local[0].imports}:
                 self._need(name, local[0], place)
                 return
+        if source is not self._source:
+            # Put into a helper's body from where the test calls it.
+            self._need(name, self._source, place)
+            return
         self.missing.setdefault(name)
 
     def _owner(self, name: str, source: Source) -> str:
@@ -148,6 +152,15 @@ class Closure:
         made = _Modules(self, source, place).visit(node)
         assert isinstance(made, ast.stmt)
         return made
+
+    def module(self, name: str, source: Source) -> Source | None:
+        """The file of the tree that ``name`` is imported as, in ``source`` or in the test."""
+        for seen in dict.fromkeys((source, self._source)):
+            imported = seen.imports.get(name)
+            if imported is not None and not self._calls.is_import(imported):
+                local = seen.local(imported)
+                return local[0] if local is not None and local[1] is None else None
+        return None
 
     def _resolvable(self, source: Source) -> frozenset[str]:
         """Names whose meaning a runner can have without the operator's framework."""
@@ -294,16 +307,9 @@ class _Modules(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         if isinstance(node.value, ast.Name):
-            imported = self._source.imports.get(node.value.id)
-            local = self._source.local(imported) if imported is not None else None
-            if (
-                local is not None
-                and local[1] is None
-                and not self._closure._calls.is_import(
-                    imported  # type: ignore[arg-type]
-                )
-            ):
-                self._closure.need([node.attr], local[0], self._place)
+            module = self._closure.module(node.value.id, self._source)
+            if module is not None:
+                self._closure.need([node.attr], module, self._place)
                 return ast.copy_location(ast.Name(node.attr, node.ctx), node)
         self.generic_visit(node)
         return node

@@ -7,13 +7,14 @@ data flow, elsewhere.
 from __future__ import annotations
 
 import ast
-import copy
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from orchestrator.author.trial.scopes import dotted, last_name, reads
+from orchestrator.author.trial.inline import renamed
+from orchestrator.author.trial.rounds import joined, rounds
+from orchestrator.author.trial.scopes import dotted, last_name
 
 How = Literal["exact", "close", "unordered", "cosine"]
 _CALLS = frozenset(
@@ -79,6 +80,12 @@ def mentions(node: ast.AST) -> bool:
             if name.startswith(("assertLess", "assertGreater", "assertAlmost")):
                 return True
         elif isinstance(part, (ast.Assert, ast.If)) and _differs(part.test):
+            return True
+        elif (
+            isinstance(part, ast.Return)
+            and isinstance(part.value, ast.Compare)
+            and _differs(part.value)
+        ):
             return True
     return False
 
@@ -204,8 +211,7 @@ class _Reader:
             else:
                 return
             if isinstance(inner, ast.GeneratorExp):
-                for found in self.condition(inner.elt, depth + 1):
-                    yield over(found, inner.generators)
+                yield from self._every(inner, depth)
             else:
                 yield from self.condition(inner, depth + 1)
         elif name in ("le", "lt") and len(call.args) == 2:
@@ -215,6 +221,14 @@ class _Reader:
             given = (*call.args, *(k.value for k in call.keywords))
             if body is not None and len(given) > 1:
                 yield Compared(given[0], given[1], _manner(body), call, among=given)
+
+    def _every(self, claims: ast.GeneratorExp, depth: int) -> Iterator[Compared]:
+        """``all(torch.equal(a, b) for a, b in zip(outs, refs))``."""
+        (first, *more) = claims.generators
+        every = None if more or first.ifs else rounds(first.target, first.iter)
+        for names in every or [{}]:
+            for found in self.condition(renamed(claims.elt, names), depth + 1):
+                yield found if every else over(found, claims.generators)
 
     def _compare(self, test: ast.Compare, depth: int) -> Iterator[Compared]:
         left, op, right = test.left, test.ops[0], test.comparators[0]
@@ -361,35 +375,8 @@ def _unflattened(value: ast.expr) -> ast.expr:
     return value
 
 
-def _rows(side: ast.expr, loops: list[ast.comprehension]) -> ast.expr | None:
-    """``x[:n]`` for ``x[i]`` with ``i`` in ``range(n)``, else None."""
-    if len(loops) != 1 or loops[0].ifs or not isinstance(loops[0].target, ast.Name):
-        return None
-    name, every = loops[0].target.id, loops[0].iter
-    if not isinstance(every, ast.Call) or len(every.args) != 1 or dotted(every.func) != "range":
-        return None
-    if not isinstance(side, ast.Subscript) or name in reads(side.value):
-        return None
-    if not isinstance(side.slice, ast.Name) or side.slice.id != name:
-        return None
-    return ast.copy_location(
-        ast.Subscript(side.value, ast.Slice(None, every.args[0], None), ast.Load()), side
-    )
-
-
 def over(compared: Compared, loops: list[ast.comprehension]) -> Compared:
-    """A comparison of a loop's every round as one: all rounds' elements, one after the other."""
-
-    rows = [_rows(side, loops) for side in (compared.left, compared.right)]
-    if rows[0] is not None and rows[1] is not None:
-        return replace(compared, left=rows[0], right=rows[1])
-
-    def joined(side: ast.expr) -> ast.expr:
-        whole = compared.how == "unordered"  # each round is a row of its own
-        flat = side if whole else ast.Call(ast.Attribute(side, "flatten", ast.Load()), [], [])
-        rounds = ast.ListComp(flat, copy.deepcopy(loops))
-        name = "stack" if whole else "cat"
-        function = ast.Attribute(ast.Name("torch", ast.Load()), name, ast.Load())
-        return ast.copy_location(ast.Call(function, [rounds], []), side)
-
-    return replace(compared, left=joined(compared.left), right=joined(compared.right))
+    """A comparison of a loop's every round as one; in no order, each round is a row of its own."""
+    as_rows = compared.how == "unordered"
+    left, right = (joined(side, loops, as_rows) for side in (compared.left, compared.right))
+    return replace(compared, left=left, right=right)

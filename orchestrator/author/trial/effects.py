@@ -100,7 +100,7 @@ def changes(node: ast.AST, mutates: Mutates = _none) -> dict[str, None]:
     found: dict[str, None] = {}
 
     def note(target: ast.AST) -> None:
-        name = root(target)
+        name = _owner(target)
         if name is not None and name not in _MODULES:
             found.setdefault(name)
 
@@ -121,6 +121,21 @@ def changes(node: ast.AST, mutates: Mutates = _none) -> dict[str, None]:
             for target in [*_written(part), *mutates(part)]:
                 note(target)
     return found
+
+
+def _owner(node: ast.AST) -> str | None:
+    """The name whose memory an expression shows: ``x`` of ``x[0].view(-1)``, none of a clone."""
+    while not isinstance(node, ast.Name):
+        if isinstance(node, (ast.Attribute, ast.Subscript, ast.Starred)):
+            node = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            method = node.func.attr
+            if method not in _VIEWS and not method.endswith("_"):
+                return None
+            node = node.func.value
+        else:
+            return None
+    return node.id
 
 
 def _written(call: ast.Call) -> Iterable[ast.expr]:

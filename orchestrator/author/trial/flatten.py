@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from orchestrator.author.facts import Todo
 from orchestrator.author.trial import compare, noise
 from orchestrator.author.trial.calls import Names, OperatorCalls
-from orchestrator.author.trial.inline import inlined
+from orchestrator.author.trial.inline import inlined, renamed
+from orchestrator.author.trial.rounds import rounds
 from orchestrator.author.trial.scopes import FunctionNode, binds, reads
 from orchestrator.author.trial.source import Source
-from orchestrator.author.trial.units import Unit
+from orchestrator.author.trial.units import Unit, forwards
 
 _DEPTH = 5
 _STOP = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -63,9 +64,15 @@ class _Flattener:
         self._local: dict[str, FunctionNode] = {
             n.name: n for s in self._body for n in ast.walk(s) if isinstance(n, ast.FunctionDef)
         }
-        self._used = {
-            n.id for s in self._body for n in ast.walk(s) if isinstance(n, ast.Name)
-        } | set(unit.source.definitions)
+        # Locals of nested functions are in nobody's way.
+        own = [s for s in self._body if not isinstance(s, ast.FunctionDef)]
+        self._used = {n.id for s in own for n in _walk(s) if isinstance(n, ast.Name)}
+        self._used |= set(unit.source.definitions)
+        self._layers = {
+            name: layer
+            for statement in self._body
+            for name, layer in forwards(statement, unit.source).items()
+        }
         self._memo: dict[tuple[int, str], bool] = {}
         self._depth = 0
 
@@ -83,6 +90,8 @@ class _Flattener:
             return None
         if node.id in self._local:
             return self._local[node.id], source
+        if node.id in self._layers:
+            return self._layers[node.id], source
         if node.id in self._unit.siblings:
             return self._unit.siblings[node.id], self._unit.source
         return function_of(node.id, source)
@@ -248,6 +257,12 @@ class _Flattener:
                 self._flat.steps.append(Step(made, source, when, loops))
             self._block(node.body, source, when, loops)
             return
+        every = rounds(node.target, node.iter)
+        if every is not None:
+            for names in every:
+                body = [ast.fix_missing_locations(renamed(s, names)) for s in node.body]
+                self._block(body, source, when, loops)
+            return
         round_ = ast.comprehension(node.target, node.iter, [], 0)
         self._block(node.body, source, when, (*loops, round_))
 
@@ -304,6 +319,13 @@ class _Flattener:
             call, "compare", source
         )
 
+    def given_back(self, call: ast.Call, source: Source) -> str:
+        """What the function that is called calls its result itself."""
+        found = self._function(call.func, source)
+        last = found[0].body[-1] if found is not None else None
+        name = last.value if isinstance(last, ast.Return) else None
+        return name.id if isinstance(name, ast.Name) else "result"
+
     def fresh(self, wish: str) -> str:
         """A name that nobody has."""
         made, count = wish, 1
@@ -336,7 +358,7 @@ class _Hoist(ast.NodeTransformer):
         self.generic_visit(node)
         if not worth:
             return node
-        name = self._flattener.fresh("result")
+        name = self._flattener.fresh(self._flattener.given_back(node, self._source))
         made = ast.Assign([ast.Name(name, ast.Store())], node)
         self.before.append(ast.fix_missing_locations(ast.copy_location(made, node)))
         return ast.copy_location(ast.Name(name, ast.Load()), node)
@@ -358,7 +380,7 @@ def function_of(name: str, source: Source, depth: int = 0) -> tuple[FunctionNode
 def _compares(part: ast.AST) -> bool:
     if isinstance(part, ast.Call):
         return compare.mentions(ast.Call(part.func, [], []))
-    return isinstance(part, ast.Assert) and compare.mentions(part)
+    return isinstance(part, (ast.Assert, ast.Return)) and compare.mentions(part)
 
 
 def _walk(node: ast.AST) -> Iterable[ast.AST]:

@@ -84,6 +84,16 @@ def inlined(
             names[name] = ast.Name(own_name, ast.Load())
             made = ast.Assign([ast.Name(own_name, ast.Store())], value)
             first.append(ast.fix_missing_locations(ast.copy_location(made, call)))
+    given_back = body[-1].value if body and isinstance(body[-1], ast.Return) else None
+    if (
+        isinstance(given_back, ast.Name)
+        and isinstance(target, ast.Name)
+        and given_back.id in own
+        and given_back.id not in given
+        and target.id not in {**reads(call), **own}
+    ):
+        names[given_back.id] = target  # what is given back has the caller's name from the start
+        used.add(target.id)
     for name in own:
         if name not in names:
             names[name] = ast.Name(_fresh(name, taken, used), ast.Load())

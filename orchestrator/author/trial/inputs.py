@@ -209,7 +209,7 @@ class Inputs:
         return Group((*group.names[:index], *names, *group.names[index + 1 :]), rows, group.place)
 
     def _aliases(self) -> None:
-        """``torch_dtype = dtype``: one name is enough."""
+        """``torch_dtype = dtype``, ``result = out``: one name is enough."""
         for step in list(self._steps):
             node = step.node
             if not isinstance(node, ast.Assign) or step.when or len(node.targets) != 1:
@@ -217,14 +217,14 @@ class Inputs:
             target, value = node.targets[0], node.value
             if not isinstance(target, ast.Name) or not isinstance(value, ast.Name):
                 continue
+            index = self._steps.index(step)
             once = not self._bound_again(target.id, step)
-            kept = value.id in self._names() and not any(
-                value.id in {**binds(s.node), **changes(s.node)} for s in self._steps
-            )
-            if once and kept:
+            made = any(value.id in binds(s.node) for s in self._steps[:index])
+            made = made or value.id in self._names()
+            if once and made and not any(value.id in binds(s.node) for s in self._steps[index:]):
                 self._steps.remove(step)
                 old, new = target.id, value.id
-                if "dtype" in old and "dtype" not in new:
+                if "dtype" in old and "dtype" not in new and new in self._names():
                     old, new = new, old  # dtype = kind: the better name of a configuration
                     for group in self.groups:
                         group.names = tuple(new if n == old else n for n in group.names)
@@ -272,7 +272,7 @@ class Inputs:
             for s in self._steps
             for n in ast.walk(s.node)
             if isinstance(n, ast.Name) and n.id.isupper() and isinstance(n.ctx, ast.Load)
-        }
+        } & self._sizing()
         for name in sorted(names):
             lower = name.lower()
             node = self._lookup(name)
@@ -304,7 +304,7 @@ class Inputs:
     def _literals(self) -> None:
         """``hidden_size = 4096`` in the test's body is a parameter of one value."""
         kept: list[Step] = []
-        used = {n for s in self._steps if not _only_compares(s.node) for n in reads(s.node)}
+        used = self._sizing()
         for step in self._steps:
             made = self._literal(step)
             if made and used & set(made):
@@ -315,6 +315,10 @@ class Inputs:
             else:
                 kept.append(step)
         self._steps = kept
+
+    def _sizing(self) -> set[str]:
+        """Names that are read by more than comparisons."""
+        return {n for s in self._steps if not _only_compares(s.node) for n in reads(s.node)}
 
     def _literal(self, step: Step) -> dict[str, Value]:
         node = step.node
@@ -341,11 +345,14 @@ class Inputs:
 
 
 def _only_compares(node: ast.stmt) -> bool:
-    """Whether a statement does nothing but assert: what only it reads is no size of anything."""
+    """Whether a statement asserts, or makes what is asserted: it reads tolerances, no sizes."""
     if isinstance(node, ast.Assert):
         return True
-    called = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
-    return called and last_name(node.value.func).startswith("assert")  # type: ignore[attr-defined]
+    value = node.value if isinstance(node, (ast.Expr, ast.Assign)) else None
+    if isinstance(value, ast.Call):
+        name = last_name(value.func)
+        return name.startswith("assert") or name in ("allclose", "isclose", "equal")
+    return isinstance(node, ast.Assign) and isinstance(value, (ast.Compare, ast.BoolOp))
 
 
 def _is_tolerance(name: str) -> bool:

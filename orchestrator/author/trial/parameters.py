@@ -122,7 +122,7 @@ class Reader:
         result = Given()
         left = list(parameters(unit.node))
         for mark in [*unit.node.decorator_list, *unit.marks, *self._module_marks()]:
-            group = self._parametrized(mark)
+            group = self._parametrized(mark, parameters(unit.node))
             if group is not None:
                 result.groups.append(group)
                 left = [name for name in left if name not in group.names]
@@ -161,15 +161,20 @@ class Reader:
 
     # -- pytest ---------------------------------------------------------------------------------
 
-    def _parametrized(self, mark: ast.expr) -> Group | None:
+    def _parametrized(self, mark: ast.expr, taken: list[str]) -> Group | None:
+        """The group of a mark on a function that takes the parameters ``taken``."""
         if not isinstance(mark, ast.Call):
             return None
         called = (dotted(mark.func) or "").rpartition(".")[2]
-        if called not in ("parametrize", "parameters", "expand", "product"):
+        if called not in ("parametrize", "expand"):
             return None
         arguments = {k.arg: k.value for k in mark.keywords}
         names_node = mark.args[0] if mark.args else arguments.get("argnames")
         values_node = mark.args[1] if len(mark.args) > 1 else arguments.get("argvalues")
+        if called == "expand":
+            # parameterized.expand([(1, 2), ...]) of unittest: all parameters, in their order.
+            values_node = names_node
+            names_node = ast.Constant(",".join(taken))
         if names_node is None or values_node is None:
             return None
         try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.author.facts import Operator, Todo, Trial
+from orchestrator.author.trial import compare
 from orchestrator.author.trial.assemble import Assembly, Parts, as_outputs, conditions
 from orchestrator.author.trial.calls import OperatorCalls, opcheck_as_call, operator_like
 from orchestrator.author.trial.closure import Closure, text_of
@@ -47,11 +48,13 @@ def _trial(source: Source, operator: Operator) -> Trial:
     if not found:
         # Some tests call the operator only through torch's own check of it.
         every = units(_with_opchecks_called(source))
-        found = [c for unit in every if (c := _candidate(unit, reader, calls)) is not None]
+        found = [c for unit in every if (c := _candidate(unit, reader, calls, True)) is not None]
     if not found:
         known = operator_like(source)
         guess = near(operator.name, known)
         hint = f'it calls "{guess}"' if guess else "name the test that calls it"
+        if guess == operator.name:
+            hint = "what it does with it cannot be followed: call it from a test function"
         raise UsageError(
             f"nothing in the unit test calls {operator.name}", where=source.shown, hint=hint
         )
@@ -89,10 +92,16 @@ class _Candidate:
         )
 
 
-def _candidate(unit: Unit, reader: Reader, calls: OperatorCalls) -> _Candidate | None:
-    """``unit`` as a test of the operator, or None where it does not call it."""
+def _candidate(
+    unit: Unit, reader: Reader, calls: OperatorCalls, checked_late: bool = False
+) -> _Candidate | None:
+    """``unit`` as a test of the operator, or None where it does not call it.
+
+    ``checked_late``: the call was torch's check of the operator, which comes after comparisons
+    of what a layer did with it.
+    """
     if not any(
-        calls.may_be_reached(s, unit.source, unit.siblings)
+        calls.may_be_reached(s, unit.siblings)
         for s in [*unit.node.decorator_list, *unit.before, *unit.node.body]
     ):
         return None
@@ -110,6 +119,8 @@ def _candidate(unit: Unit, reader: Reader, calls: OperatorCalls) -> _Candidate |
     flat = flatten(unit, body, calls)
     inputs = Inputs(unit, flat, groups, given.unknown, lookup)
     flat.steps = inputs.steps()
+    if checked_late:
+        flat.steps.sort(key=lambda step: compare.mentions(step.node))
     assembly = Assembly(unit, flat, calls, inputs.constant)
     best: Parts | None = None
     for index in assembly.call_indices():
@@ -139,10 +150,10 @@ class _Writer:
         """The trial."""
         parts, unit = self._parts, self._unit
         prepare, reference, after = (
-            [self._wrapped(parts.line.steps[i]) for i in sorted(indices)]
+            [self._whole(parts.line.steps[i]) for i in sorted(indices)]
             for indices in (parts.prepare, parts.reference, parts.after)
         )
-        reference += [Step(node, unit.source) for node in parts.expected]
+        reference += [self._whole(Step(node, unit.source)) for node in parts.expected]
         prepare, seeded = self._seeded(prepare)
         texts = [[self._text(step) for step in steps] for steps in (prepare, reference, after)]
         free = self._free([*prepare, *reference, *after], len(prepare))
@@ -184,13 +195,13 @@ class _Writer:
     def _roles(self) -> set[str]:
         return {self._inputs.device, self._inputs.seed}
 
-    def _wrapped(self, step: Step) -> Step:
-        """A step that stood in a block with a condition, with the condition around it."""
+    def _whole(self, step: Step) -> Step:
+        """A step with the condition of its block around it, and without modules of the test."""
         node = step.node
         for condition in reversed(step.when):
             made = ast.If(copy.deepcopy(condition), [node], [])
             node = ast.fix_missing_locations(ast.copy_location(made, node))
-        return Step(node, step.source)
+        return Step(self._closure.flattened(copy.deepcopy(node), step.source, node), step.source)
 
     def _text(self, step: Step) -> str:
         return text_of(step.node, step.source)
@@ -262,7 +273,9 @@ class _Writer:
 
 def _draws(node: ast.AST, module: str) -> bool:
     return any(
-        isinstance(n, ast.Attribute) and ast.unparse(n.value) == module and n.attr != "seed"
+        isinstance(n, ast.Attribute)
+        and ast.unparse(n.value) == module
+        and n.attr not in ("seed", "default_rng", "RandomState", "Random", "Generator")
         for n in ast.walk(node)
     )
 

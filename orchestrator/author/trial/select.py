@@ -83,7 +83,7 @@ def selected(
         if choosing:
             rows = _reaching(body, group, choosing, lookup, reaches)
             group, fixed = _fixed(group, rows, choosing)
-            body = folded(body, fixed, lookup)
+            body = [*_made(fixed), *folded(body, fixed, lookup)]
         if group.names:
             kept.append(group)
     return body, kept
@@ -112,6 +112,12 @@ def _fixed(
     left = [i for i, name in enumerate(group.names) if name not in fixed]
     names = tuple(group.names[i] for i in left)
     return Group(names, [tuple(row[i] for i in left) for row in rows], group.place), fixed
+
+
+def _made(fixed: dict[str, Value]) -> list[ast.stmt]:
+    """Assignments of those values that are made by a call, taken out of ``fixed``."""
+    calls = [n for n, v in fixed.items() if isinstance(v, Code) and "(" in v.text]
+    return [ast.parse(f"{name} = {render(fixed.pop(name))}").body[0] for name in calls]
 
 
 def _is_callable(value: Value) -> bool:

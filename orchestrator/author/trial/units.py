@@ -11,6 +11,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from orchestrator.author.trial.inline import renamed
 from orchestrator.author.trial.scopes import FunctionNode, dotted, parameters
 from orchestrator.author.trial.source import Source
 
@@ -116,6 +117,24 @@ def _methods(node: ast.ClassDef, source: Source) -> list[Unit]:
 
 def _calls_super(statement: ast.stmt) -> bool:
     return "super()" in ast.unparse(statement)
+
+
+def forwards(node: ast.stmt, source: Source) -> dict[str, ast.FunctionDef]:
+    """``model = Model(...)`` of a class of the test's file: what ``model(x)`` calls, by name."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+        return {}
+    made, name = node.value, node.targets[0].id
+    while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute):
+        made = made.func.value  # Model(...).cuda().eval()
+    if not isinstance(made, ast.Call) or not isinstance(made.func, ast.Name):
+        return {}
+    for statement in source.definitions.get(made.func.id, ()):
+        for method in statement.body if isinstance(statement, ast.ClassDef) else ():
+            if isinstance(method, ast.FunctionDef) and method.name in ("forward", "__call__"):
+                function = renamed(method, {"self": ast.Name(name, ast.Load())})
+                function.args.args = function.args.args[1:]
+                return {name: function}
+    return {}
 
 
 class _Unbind(ast.NodeTransformer):

@@ -78,10 +78,7 @@ def _wrong(kernel: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 def _damage(tensor: torch.Tensor) -> None:
     row = tensor[0] if tensor.dim() > 1 else tensor
-    if tensor.dtype.is_floating_point:
-        changed = row.float() * -1.5 + 0.25
-    else:
-        changed = row + 1
+    changed = row.float() * -1.5 + 0.25 if tensor.dtype.is_floating_point else row + 1
     row.copy_(changed.to(tensor.dtype))
 
 

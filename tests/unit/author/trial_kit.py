@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +26,11 @@ DTYPE_SIZES = {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 4e-2}
 
 @dataclass(frozen=True)
 class Case:
-    """A unit test, the operator in it, and a right kernel.
-
-    ``todos``: words of each sentence that must be left open.
-    """
+    """A unit test, the operator in it, and a right kernel."""
 
     source: str
     operator: Operator
     kernel: Callable[..., Any]
-    todos: tuple[str, ...] = ()
-    function: str = ""
-    parameters: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.source}-{self.operator.name}"
@@ -157,7 +151,8 @@ def _attend(out: Any, query: Any, keys: Any, values: Any, scale: float, tables: 
 
 def paged_attention_v1(out: Any, query: Any, key_cache: Any, value_cache: Any, num_kv_heads: int,
                        scale: float, block_tables: Any, seq_lens: Any, block_size: int,
-                       max_seq_len: int, alibi_slopes: Any, kv_cache_dtype: str) -> None:  # fmt: skip
+                       max_seq_len: int, alibi_slopes: Any, kv_cache_dtype: str,
+                       ) -> None:  # fmt: skip
     assert num_kv_heads == value_cache.shape[1] and max_seq_len == int(seq_lens.max())
     _attend(out, query, key_cache, value_cache, scale, block_tables, seq_lens, block_size)
 
@@ -278,7 +273,7 @@ CASES = [
             "epsilon: float",
         ),
         fused_add_rms_norm,
-    ),  # fmt: skip
+    ),
     Case(
         "vllm_cache",
         operator(
@@ -293,7 +288,7 @@ CASES = [
             call="torch.ops._C_cache_ops.reshape_and_cache_flash",
         ),
         reshape_and_cache_flash,
-    ),  # fmt: skip
+    ),
     Case(
         "sgl_topk",
         operator(
@@ -306,7 +301,7 @@ CASES = [
             **SGL,
         ),
         topk_softmax,
-    ),  # fmt: skip
+    ),
     Case(
         "sgl_align",
         operator(
@@ -321,7 +316,7 @@ CASES = [
             **SGL,
         ),
         moe_align_block_size,
-    ),  # fmt: skip
+    ),
     Case(
         "mcoplib_awq",
         operator(
@@ -335,7 +330,7 @@ CASES = [
             returns=("Tensor",),
         ),
         awq_dequantize,
-    ),  # fmt: skip
+    ),
     Case(
         "mcoplib_pybind",
         operator(
@@ -352,7 +347,7 @@ CASES = [
             returns=("Tensor", "Tensor"),
         ),
         fused_bias_norm,
-    ),  # fmt: skip
+    ),
     Case(
         "triton_softmax",
         operator(
@@ -368,7 +363,7 @@ CASES = [
             returns=("Tensor",),
         ),
         row_softmax,
-    ),  # fmt: skip
+    ),
     Case(
         "library_gather",
         operator(
@@ -383,14 +378,14 @@ CASES = [
             returns=("Tensor",),
         ),
         gather_rows,
-    ),  # fmt: skip
+    ),
     Case(
         "fp8_quant",
         operator(
             "per_token_quant", "x: Tensor", "scale_ub: Tensor? = None", returns=("Tensor", "Tensor")
         ),
         per_token_quant,
-    ),  # fmt: skip
+    ),
     Case(
         "rotary",
         operator(
@@ -403,5 +398,5 @@ CASES = [
             "is_neox: bool",
         ),
         rotary_embedding,
-    ),  # fmt: skip
+    ),
 ]
