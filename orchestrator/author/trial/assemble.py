@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from orchestrator.author.facts import Operator, Output, Todo
-from orchestrator.author.trial import compare, ordering
+from orchestrator.author.facts import Operator, Todo
+from orchestrator.author.trial import compare
+from orchestrator.author.trial.arguments import given, read_arguments
 from orchestrator.author.trial.calls import Names, OperatorCalls
 from orchestrator.author.trial.effects import mutated_parameters
 from orchestrator.author.trial.flatten import Flat, Step, function_of
-from orchestrator.author.trial.inline import bound_arguments, renamed
+from orchestrator.author.trial.inline import bound_arguments
+from orchestrator.author.trial.outputs import Compared, key, tolerance_reads
 from orchestrator.author.trial.scopes import binds, reads, root, value_reads
+from orchestrator.author.trial.sides import assignments, out_of_loops, plain
 from orchestrator.author.trial.slices import Line, makes_data
 from orchestrator.author.trial.units import Unit
 
@@ -34,17 +36,6 @@ class Parts:
     outputs: list[Compared] = field(default_factory=list)
     copied: tuple[str, ...] = ()
     todos: list[Todo] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A comparison whose sides are told apart."""
-
-    actual: ast.expr
-    expected: ast.expr
-    found: compare.Compared
-    step: Step
-    index: int
 
 
 class Assembly:
@@ -93,7 +84,12 @@ class Assembly:
         assert call is not None
         steps[index : index + 1] = self._plain_target(steps[index])
         line = Line(steps, index, self._mutates)
-        arguments, todos = self._arguments(call, steps[index], line)
+        arguments, todos = read_arguments(
+            self._names.callee(call)[1],
+            self._operator,
+            self._definition(line, index),
+            steps[index].source.place(node),
+        )
         node = steps[index].node
         result = node.targets[0] if isinstance(node, ast.Assign) else None
         parts = Parts(line, arguments, result, todos=todos)
@@ -132,66 +128,6 @@ class Assembly:
         self._used.add(made)
         return made
 
-    # -- arguments ------------------------------------------------------------------------------
-
-    def _arguments(
-        self, call: ast.Call, step: Step, line: Line
-    ) -> tuple[dict[str, ast.expr], list[Todo]]:
-        """The call's arguments by the operator's names, in the order of the call."""
-        _, call = self._names.callee(call)
-        place = step.source.place(step.node)
-        names = [a.name for a in self._operator.arguments if not a.keyword_only]
-        found: dict[str, ast.expr] = {}
-        todos: list[Todo] = []
-        positional: list[ast.expr] = []
-        keywords: list[ast.keyword] = []
-        for value in call.args:
-            opened = self._opened(value, line) if isinstance(value, ast.Starred) else [value]
-            if opened is None:
-                todos.append(Todo(f"what {ast.unparse(value)} passes to the operator", place))
-                opened = []
-            positional.extend(opened)
-        for keyword in call.keywords:
-            if keyword.arg is not None:
-                keywords.append(keyword)
-                continue
-            table = self._defined(keyword.value, line)
-            if isinstance(table, ast.Dict) and all(_text(k) for k in table.keys):
-                pairs = zip(table.keys, table.values, strict=True)
-                keywords.extend(ast.keyword(_text(k), v) for k, v in pairs)
-            elif isinstance(table, ast.Call) and ast.unparse(table.func) == "dict":
-                keywords.extend(k for k in table.keywords if k.arg is not None)
-            else:
-                todos.append(Todo(f"what **{ast.unparse(keyword.value)} passes", place))
-        if len(positional) > len(names):
-            todos.append(
-                Todo(
-                    f"the test passes {len(positional)} arguments, {self._operator.name} takes "
-                    f"{len(names)}: compare the call with the current signature",
-                    place,
-                )
-            )
-        found.update(zip(names, positional, strict=False))
-        known = {a.name for a in self._operator.arguments}
-        for keyword in keywords:
-            assert keyword.arg is not None
-            if keyword.arg in known and keyword.arg not in found:
-                found[keyword.arg] = keyword.value
-            else:
-                what = "twice" if keyword.arg in found else f"which {self._operator.name} lacks"
-                todos.append(Todo(f"the test passes argument {keyword.arg}, {what}", place))
-        return found, todos
-
-    def _opened(self, value: ast.Starred, line: Line) -> list[ast.expr] | None:
-        """The elements of ``*args`` where they are written out."""
-        known = self._defined(value.value, line)
-        return known.elts if isinstance(known, (ast.Tuple, ast.List)) else None
-
-    def _defined(self, value: ast.expr, line: Line) -> ast.expr | None:
-        if not isinstance(value, ast.Name):
-            return value
-        return self._definition(line, line.call)(value.id)
-
     # -- data flow ------------------------------------------------------------------------------
 
     def _mutates(self, step: Step) -> Callable[[ast.Call], Iterable[ast.expr]]:
@@ -199,10 +135,10 @@ class Assembly:
 
         def written(call: ast.Call, depth: int = 0) -> Iterator[ast.expr]:
             if self._calls.is_call(call, self._names):
-                given, _ = self._given(call)
+                passed = given(self._names.callee(call)[1], self._operator)
                 for argument in self._operator.arguments:
-                    if argument.mutated and argument.name in given:
-                        yield given[argument.name]
+                    if argument.mutated and argument.name in passed:
+                        yield passed[argument.name]
                 return
             if not isinstance(call.func, ast.Name) or depth > _DEPTH:
                 return
@@ -219,17 +155,10 @@ class Assembly:
 
         return lambda call: list(written(call))
 
-    def _given(self, call: ast.Call) -> tuple[dict[str, ast.expr], list[Todo]]:
-        names = [a.name for a in self._operator.arguments if not a.keyword_only]
-        _, call = self._names.callee(call)
-        found = dict(zip(names, call.args, strict=False))
-        found.update({k.arg: k.value for k in call.keywords if k.arg})
-        return found, []
-
     def _definition(self, line: Line, index: int) -> Callable[[str], ast.expr | None]:
         def define(name: str) -> ast.expr | None:
             for step in reversed(line.steps[:index]):
-                for target, value, element in _assignments(step.node):
+                for target, value, element in assignments(step.node):
                     if target == name and element is None:
                         return value
             return None
@@ -241,7 +170,7 @@ class Assembly:
     ) -> Callable[[str], tuple[ast.expr, int | None] | None]:
         def define(name: str) -> tuple[ast.expr, int | None] | None:
             for step in reversed(line.steps[:index]):
-                for target, value, element in _assignments(step.node):
+                for target, value, element in assignments(step.node):
                     if target == name:
                         return value, element
             return None
@@ -270,15 +199,17 @@ class Assembly:
             step = line.steps[index]
             function = self._functions(step)
             for found in compare.found_in(step.node, self._definition(line, index), function):
-                plain = self._plain(found, line, index)
-                raw.append((_out_of_loops(plain, step, line), step, index))
+                simple = plain(found, self._unpacked(line, index))
+                atol, rtol = self._constant(found.atol), self._constant(found.rtol)
+                simple = replace(simple, atol=atol, rtol=rtol)
+                raw.append((out_of_loops(simple, step, line), step, index))
         roots = self._roots(parts)
         raw = [(self._chosen(f, line, roots, parts), step, i) for f, step, i in raw]
         strong = [one for one in raw if one[0].strong]
         for candidates in (strong, raw):
             for found, step, index in candidates:
                 told = self._told_apart(found, step, index, line, roots)
-                if told is not None and all(_key(told) != _key(o) for o in parts.outputs):
+                if told is not None and all(key(told) != key(o) for o in parts.outputs):
                     parts.outputs.append(told)
             if parts.outputs:
                 break
@@ -324,20 +255,6 @@ class Assembly:
         ours, theirs = sides if marks[0] else sides[::-1]
         return Compared(ours, theirs, found, step, index)
 
-    def _plain(self, found: compare.Compared, line: Line, index: int) -> compare.Compared:
-        """A comparison without what the test does only to compare: sorting, lists, sets."""
-        define = self._unpacked(line, index)
-        left, right = ordering.side(found.left, define), ordering.side(found.right, define)
-        how = "unordered" if left.ordered or right.ordered else found.how
-        sides = [left.value, right.value]
-        if left.converted or right.converted or _is_numpy(found.node):
-            sides = [s.value if s.converted else _as_tensor(s.value) for s in (left, right)]
-        while all(_is_moved(side) for side in sides):
-            # Both were brought to the CPU to be compared: they can be where they are.
-            sides = [s.func.value for s in sides]  # type: ignore[attr-defined]
-        atol, rtol = self._constant(found.atol), self._constant(found.rtol)
-        return replace(found, left=sides[0], right=sides[1], how=how, atol=atol, rtol=rtol)
-
     # -- reference ------------------------------------------------------------------------------
 
     def _refer(self, parts: Parts) -> None:
@@ -347,7 +264,7 @@ class Assembly:
         expected_only: set[int] = set()
         for output in parts.outputs:
             own = line.needed(reads(output.actual), output.index)
-            names = {*reads(output.expected), *_tolerance_reads(output)}
+            names = {*reads(output.expected), *tolerance_reads(output)}
             theirs = line.needed(names, output.index)
             parts.prepare |= {index for index in own if index < call}
             expected_only |= theirs | {index for index in own if index > call}
@@ -403,126 +320,3 @@ class Assembly:
                 found.setdefault(name)
             own |= what.replaces
         return tuple(found)
-
-
-def _assignments(node: ast.stmt) -> Iterator[tuple[str, ast.expr, int | None]]:
-    """Name, expression and element of it, for each name that a plain assignment gives a value."""
-    if isinstance(node, ast.AnnAssign) and node.value and isinstance(node.target, ast.Name):
-        yield node.target.id, node.value, None
-    if not isinstance(node, ast.Assign):
-        return
-    for target in node.targets:
-        if isinstance(target, ast.Name):
-            yield target.id, node.value, None
-        elif isinstance(target, ast.Tuple):
-            for index, part in enumerate(target.elts):
-                if not isinstance(part, ast.Name):
-                    continue
-                if isinstance(node.value, ast.Tuple) and len(node.value.elts) == len(target.elts):
-                    yield part.id, node.value.elts[index], None
-                else:
-                    yield part.id, node.value, index
-
-
-def _out_of_loops(found: compare.Compared, step: Step, line: Line) -> compare.Compared:
-    """A comparison inside loops as one of all rounds, with what the rounds compute put in."""
-    if not step.loops:
-        return found
-    inside = [s for s in line.steps if s.loops and s.loops[0] is step.loops[0] and s is not step]
-    for other in reversed(inside):
-        for name, value, element in _assignments(other.node):
-            if element is not None:
-                value = ast.Subscript(value, ast.Constant(element), ast.Load())
-            put = {name: value}
-            found = replace(found, left=renamed(found.left, put), right=renamed(found.right, put))
-    loops = [copy.deepcopy(loop) for loop in step.loops]
-    bound = {name for loop in loops for name in binds(loop.target)}
-    for condition in step.when:
-        if set(reads(condition)) & bound:
-            loops[-1].ifs.append(condition)
-    return compare.over(found, loops)
-
-
-def conditions(step: Step) -> list[ast.expr]:
-    """Conditions of a step that do not speak of a round of a loop."""
-    bound = {name for loop in step.loops for name in binds(loop.target)}
-    return [c for c in step.when if not set(reads(c)) & bound]
-
-
-def _tolerance_reads(output: Compared) -> set[str]:
-    parts = [output.found.atol, output.found.rtol, *conditions(output.step)]
-    return {name for part in parts if part is not None for name in reads(part)}
-
-
-def _key(compared: Compared) -> tuple[str, str, str]:
-    when = [ast.unparse(c) for c in conditions(compared.step)]
-    return ast.unparse(compared.actual), ast.unparse(compared.expected), " and ".join(when)
-
-
-def _text(node: ast.expr | None) -> str | None:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
-
-
-def _is_moved(value: ast.expr) -> bool:
-    return (
-        isinstance(value, ast.Call)
-        and isinstance(value.func, ast.Attribute)
-        and value.func.attr in ("cpu", "detach")
-        and not value.args
-    )
-
-
-def _is_numpy(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and ast.unparse(node.func).startswith(("np.", "numpy."))
-
-
-def _as_tensor(value: ast.expr) -> ast.expr:
-    if isinstance(value, ast.Constant):
-        return value
-    function = ast.Attribute(ast.Name("torch", ast.Load()), "as_tensor", ast.Load())
-    return ast.copy_location(ast.Call(function, [value], []), value)
-
-
-def as_outputs(parts: Parts) -> tuple[Output, ...]:
-    """The comparisons as text; tolerances that differ by a condition become one expression."""
-    found: dict[tuple[str, str], Output] = {}
-    for one in parts.outputs:
-        actual, expected = ast.unparse(one.actual), ast.unparse(one.expected)
-        when = " and ".join(f"({ast.unparse(c)})" for c in conditions(one.step))
-        if len(conditions(one.step)) == 1:
-            when = when[1:-1]
-        output = Output(
-            actual,
-            expected,
-            one.found.how,
-            one.step.source.place(one.step.node),
-            _code(one.found.atol),
-            _code(one.found.rtol),
-            when or None,
-        )
-        earlier = found.get((actual, expected))
-        found[(actual, expected)] = output if earlier is None else _merged(earlier, output)
-    return tuple(found.values())
-
-
-def _code(node: ast.expr | None) -> str | None:
-    return None if node is None or ast.unparse(node) == "None" else ast.unparse(node)
-
-
-def _merged(first: Output, second: Output) -> Output:
-    """Two comparisons of the same under different conditions as one."""
-    if first.when is None:
-        return first
-    if second.when is None or (first.atol, first.rtol) == (second.atol, second.rtol):
-        return replace(second, when=None)
-
-    def either(a: str | None, b: str | None) -> str | None:
-        return a if a == b else f"{a} if {first.when} else {b}"
-
-    complementary = second.when in (f"not {first.when}", f"not ({first.when})")
-    return replace(
-        first,
-        atol=either(first.atol, second.atol),
-        rtol=either(first.rtol, second.rtol),
-        when=None if complementary else f"({first.when}) or ({second.when})",
-    )

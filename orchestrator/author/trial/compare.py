@@ -79,9 +79,7 @@ def mentions(node: ast.AST) -> bool:
                 return True
             if name.startswith(("assertLess", "assertGreater", "assertAlmost")):
                 return True
-        elif isinstance(part, (ast.Assert, ast.If)) and _differs(part.test):
-            return True
-        elif (
+        elif (isinstance(part, (ast.Assert, ast.If)) and _differs(part.test)) or (
             isinstance(part, ast.Return)
             and isinstance(part.value, ast.Compare)
             and _differs(part.value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from orchestrator.author.facts import Todo
 from orchestrator.author.trial import compare, noise
@@ -32,6 +32,15 @@ class Step:
     """
 
     node: ast.stmt
+    source: Source
+    when: tuple[ast.expr, ...] = ()
+    loops: tuple[ast.comprehension, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Where:
+    """Where a statement stands: its file, and the conditions and loops of the blocks around it."""
+
     source: Source
     when: tuple[ast.expr, ...] = ()
     loops: tuple[ast.comprehension, ...] = ()
@@ -78,7 +87,7 @@ class _Flattener:
 
     def run(self) -> Flat:
         """Flatten everything."""
-        self._block(copy.deepcopy(self._body), self._unit.source, (), ())
+        self._block(copy.deepcopy(self._body), _Where(self._unit.source))
         self._flat.names = Names.of(self._unit.source, [s.node for s in self._flat.steps])
         return self._flat
 
@@ -133,29 +142,17 @@ class _Flattener:
 
     # -- statements -----------------------------------------------------------------------------
 
-    def _block(
-        self,
-        body: list[ast.stmt],
-        source: Source,
-        when: tuple[ast.expr, ...],
-        loops: tuple[ast.comprehension, ...],
-    ) -> None:
+    def _block(self, body: list[ast.stmt], where: _Where) -> None:
         for node in body:
-            self._statement(node, source, when, loops)
+            self._statement(node, where)
 
-    def _statement(
-        self,
-        node: ast.stmt,
-        source: Source,
-        when: tuple[ast.expr, ...],
-        loops: tuple[ast.comprehension, ...],
-    ) -> None:
+    def _statement(self, node: ast.stmt, where: _Where) -> None:
         flat = self._flat
         flat.device = noise.default_device(node) or flat.device
         flat.dtype = noise.default_dtype(node) or flat.dtype
         if isinstance(node, ast.FunctionDef):
             self._local[node.name] = node
-            flat.steps.append(Step(node, source, when, loops))
+            flat.steps.append(Step(node, where.source, where.when, where.loops))
             return
         if isinstance(node, ast.Return):
             if node.value is None:
@@ -167,44 +164,38 @@ class _Flattener:
             if isinstance(claim, ast.UnaryOp) and isinstance(claim.op, ast.Not):
                 claim = claim.operand
             made = ast.fix_missing_locations(ast.copy_location(ast.Assert(claim), node))
-            flat.steps.append(Step(made, source, when, loops))
-            if not self._matters(ast.Module(node.body + node.orelse, []), source):
+            flat.steps.append(Step(made, where.source, where.when, where.loops))
+            if not self._matters(ast.Module(node.body + node.orelse, []), where.source):
                 return
         guard = noise.skip_guard(node)
         if guard is not None:
             flat.skips.append(guard)
             return
-        if not self._matters(node, source):
+        if not self._matters(node, where.source):
             if isinstance(node, ast.Assert):
                 # What the test takes for granted: of use where it speaks of parameters only.
                 negated = ast.UnaryOp(ast.Not(), node.test)
                 flat.skips.append(ast.copy_location(negated, node.test))
-                flat.steps.append(Step(node, source, when, loops))
+                flat.steps.append(Step(node, where.source, where.when, where.loops))
                 return
             kept = noise.cleaned(node)
             if kept is not None:
-                flat.steps.append(Step(kept, source, when, loops))
+                flat.steps.append(Step(kept, where.source, where.when, where.loops))
             return
         if isinstance(node, (ast.With, ast.AsyncWith)):
-            self._with(node, source, when, loops)
+            self._with(node, where)
         elif isinstance(node, ast.If):
-            self._if(node, source, when, loops)
+            self._if(node, where)
         elif isinstance(node, (ast.For, ast.AsyncFor)):
-            self._for(node, source, when, loops)
+            self._for(node, where)
         elif isinstance(node, ast.While):
-            self._block(node.body, source, when, loops)
+            self._block(node.body, where)
         elif isinstance(node, ast.Try):
-            self._block([*node.body, *node.orelse, *node.finalbody], source, when, loops)
+            self._block([*node.body, *node.orelse, *node.finalbody], where)
         else:
-            self._simple(node, source, when, loops)
+            self._simple(node, where)
 
-    def _with(
-        self,
-        node: ast.With | ast.AsyncWith,
-        source: Source,
-        when: tuple[ast.expr, ...],
-        loops: tuple[ast.comprehension, ...],
-    ) -> None:
+    def _with(self, node: ast.With | ast.AsyncWith, where: _Where) -> None:
         for item in node.items:
             call = item.context_expr
             if isinstance(call, ast.Call) and call.args:
@@ -213,35 +204,23 @@ class _Flattener:
                     self._flat.device = call.args[0]
                 elif name.endswith(("set_default_torch_dtype", "set_default_dtype")):
                     self._flat.dtype = call.args[0]
-        self._block(node.body, source, when, loops)
+        self._block(node.body, where)
 
-    def _if(
-        self,
-        node: ast.If,
-        source: Source,
-        when: tuple[ast.expr, ...],
-        loops: tuple[ast.comprehension, ...],
-    ) -> None:
+    def _if(self, node: ast.If, where: _Where) -> None:
         negated = ast.copy_location(ast.UnaryOp(ast.Not(), node.test), node.test)
         arms = [(node.test, negated, node.body), (negated, node.test, node.orelse)]
-        calling = [arm for arm in arms if any(self._holds(s, "call", source) for s in arm[2])]
+        calling = [arm for arm in arms if any(self._holds(s, "call", where.source) for s in arm[2])]
         if calling:
             # One way through the test is one trial: the first that calls the operator.
             _, otherwise, body = calling[0]
             self._flat.skips.append(otherwise)
-            self._block(body, source, when, loops)
+            self._block(body, where)
             return
         for condition, _, body in arms:
-            self._block(body, source, (*when, condition), loops)
+            self._block(body, replace(where, when=(*where.when, condition)))
 
-    def _for(
-        self,
-        node: ast.For | ast.AsyncFor,
-        source: Source,
-        when: tuple[ast.expr, ...],
-        loops: tuple[ast.comprehension, ...],
-    ) -> None:
-        if self._holds(node, "call", source):
+    def _for(self, node: ast.For | ast.AsyncFor, where: _Where) -> None:
+        if self._holds(node, "call", where.source):
             read: set[str] = set()
             for statement in node.body:
                 read |= set(reads(statement))
@@ -254,41 +233,35 @@ class _Flattener:
                 )
                 made = ast.Assign([node.target], first)
                 ast.fix_missing_locations(ast.copy_location(made, node))
-                self._flat.steps.append(Step(made, source, when, loops))
-            self._block(node.body, source, when, loops)
+                self._flat.steps.append(Step(made, where.source, where.when, where.loops))
+            self._block(node.body, where)
             return
         every = rounds(node.target, node.iter)
         if every is not None:
             for names in every:
                 body = [ast.fix_missing_locations(renamed(s, names)) for s in node.body]
-                self._block(body, source, when, loops)
+                self._block(body, where)
             return
         round_ = ast.comprehension(node.target, node.iter, [], 0)
-        self._block(node.body, source, when, (*loops, round_))
+        self._block(node.body, replace(where, loops=(*where.loops, round_)))
 
-    def _simple(
-        self,
-        node: ast.stmt,
-        source: Source,
-        when: tuple[ast.expr, ...],
-        loops: tuple[ast.comprehension, ...],
-    ) -> None:
+    def _simple(self, node: ast.stmt, where: _Where) -> None:
         """Take calls out of a simple statement, and put bodies in place of them."""
         whole = isinstance(node, (ast.Assign, ast.Expr, ast.AnnAssign))
         top = node.value if isinstance(node, (ast.Assign, ast.Expr, ast.AnnAssign)) else None
         if isinstance(top, ast.Call) and whole:
-            expanded = self._expanded(node, top, source)
+            expanded = self._expanded(node, top, where.source)
             if expanded is not None:
                 self._depth += 1
-                self._block(expanded[0], expanded[1], when, loops)
+                self._block(expanded[0], replace(where, source=expanded[1]))
                 self._depth -= 1
                 return
-        hoist = _Hoist(self, source, top)
+        hoist = _Hoist(self, where.source, top)
         made = hoist.visit(node)
         assert isinstance(made, ast.stmt)
         for statement in hoist.before:
-            self._statement(statement, source, when, loops)
-        self._flat.steps.append(Step(made, source, when, loops))
+            self._statement(statement, where)
+        self._flat.steps.append(Step(made, where.source, where.when, where.loops))
 
     def _expanded(
         self, node: ast.stmt, call: ast.Call, source: Source

@@ -6,18 +6,17 @@ The result is a list of groups of names; the rows of a group are the values that
 from __future__ import annotations
 
 import ast
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.author.facts import Parameter, Place
-from orchestrator.author.trial.inline import bound_arguments, default_values
+from orchestrator.author.trial.callers import MOST_ROWS, calls_of, rows_of
+from orchestrator.author.trial.inline import default_values
 from orchestrator.author.trial.literals import (
     Code,
     Lookup,
     NotLiteral,
     Value,
-    bind,
     evaluate,
     kind,
     render,
@@ -26,7 +25,6 @@ from orchestrator.author.trial.scopes import FunctionNode, dotted, parameters
 from orchestrator.author.trial.source import Source
 from orchestrator.author.trial.units import Unit
 
-_MOST_ROWS = 512
 _DEPTH = 3
 
 
@@ -242,98 +240,25 @@ class Reader:
 
     def _from_callers(self, unit: Unit, depth: int) -> list[Group]:
         """Values that the file's other functions, or its script, call ``unit`` with."""
-        names = tuple(parameters(unit.node))
         rows: list[tuple[Value, ...]] = []
-        scripts = [s for s in self._source.tree.body if not isinstance(s, ast.ClassDef)]
+        scripts = [
+            s for s in self._source.tree.body if not isinstance(s, (ast.ClassDef, ast.FunctionDef))
+        ]
         bodies: list[tuple[Unit | None, list[ast.stmt]]] = [(u, u.node.body) for u in self._units]
-        bodies.append((None, [s for s in scripts if not isinstance(s, ast.FunctionDef)]))
+        bodies.append((None, scripts))
         place = None
         for caller, body in bodies:
-            if caller is unit or len(rows) >= _MOST_ROWS:
-                continue
-            if not any(_names(s, unit.name) for s in body):
+            if caller is unit or not any(_names(s, unit.name) for s in body):
                 continue
             groups = self.given(caller, depth + 1).groups if caller is not None else []
-            for call, loops, local in _calls_of(unit.name, body):
-                place = place or self._source.place(call)
-                rows.extend(self._rows(unit.node, call, [*groups], loops, local))
+            given = [(group.names, group.rows) for group in groups]
+            for called in calls_of(unit.name, body):
+                place = place or self._source.place(called.call)
+                rows.extend(rows_of(called, unit.node, given, self._source, self._lookup))
         if not rows or place is None:
             return []
-        return Group(names, rows[:_MOST_ROWS], place).independent()
-
-    def _rows(
-        self,
-        function: FunctionNode,
-        call: ast.Call,
-        groups: list[Group],
-        loops: list[tuple[ast.expr, ast.expr]],
-        local: dict[str, ast.expr],
-    ) -> list[tuple[Value, ...]]:
-        given = bound_arguments(function, call)
-        if given is None:
-            return []
-        names_read = {n.id for v in given.values() for n in ast.walk(v) if isinstance(n, ast.Name)}
-        used = [group for group in groups if set(group.names) & names_read]
-        combined: list[dict[str, Value]] = [{}]
-        for group in used:
-            combined = [
-                {**one, **dict(zip(group.names, row, strict=True))}
-                for one, row in itertools.islice(
-                    itertools.product(combined, group.rows), _MOST_ROWS
-                )
-            ]
-        found: list[tuple[Value, ...]] = []
-        for known in combined:
-            for names in self._looped(loops, known, local):
-                try:
-                    found.append(
-                        tuple(self._known(value, names, local) for value in given.values())
-                    )
-                except NotLiteral:
-                    return []
-                if len(found) >= _MOST_ROWS:
-                    return found
-        return found
-
-    def _known(self, node: ast.expr, names: dict[str, Value], local: dict[str, ast.expr]) -> Value:
-        def lookup(name: str) -> ast.expr | None:
-            if name in names:
-                return ast.parse(render(names[name]), mode="eval").body
-            return local.get(name) or self._lookup(name)
-
-        if isinstance(node, ast.Name) and isinstance(names.get(node.id), Code):
-            return names[node.id]
-        try:
-            return evaluate(node, lookup, opaque=True)
-        except NotLiteral:
-            # A function or a class of the module is a value of its own; a local is not known.
-            if isinstance(node, ast.Name) and node.id in self._source.definitions:
-                return Code(node.id)
-            if dotted(node) is not None and not isinstance(node, ast.Name):
-                return Code(ast.unparse(node))
-            raise
-
-    def _looped(
-        self,
-        loops: list[tuple[ast.expr, ast.expr]],
-        known: dict[str, Value],
-        local: dict[str, ast.expr],
-    ) -> Iterable[dict[str, Value]]:
-        if not loops:
-            yield known
-            return
-        (target, iterable), *inner = loops
-        try:
-            values = self._known(iterable, known, local)
-        except NotLiteral:
-            return
-        for value in values if isinstance(values, (list, tuple)) else ():
-            names = dict(known)
-            try:
-                bind(target, value, names)
-            except NotLiteral:
-                return
-            yield from self._looped(inner, names, local)
+        names = tuple(parameters(unit.node))
+        return Group(names, rows[:MOST_ROWS], place).independent()
 
 
 class _Plain(ast.NodeTransformer):
@@ -369,29 +294,6 @@ def _yielded(statement: ast.stmt) -> ast.expr | None:
 
 def _names(statement: ast.stmt, name: str) -> bool:
     return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(statement))
-
-
-Call = tuple[ast.Call, list[tuple[ast.expr, ast.expr]], dict[str, ast.expr]]
-
-
-def _calls_of(name: str, body: list[ast.stmt]) -> list[Call]:
-    """Calls of a function in ``body``, the loops around each, and what locals were assigned."""
-    found: list[Call] = []
-    local: dict[str, ast.expr] = {}
-
-    def walk(statements: Sequence[ast.AST], loops: list[tuple[ast.expr, ast.expr]]) -> None:
-        for node in statements:
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                local[node.targets[0].id] = node.value
-            if isinstance(node, ast.Call) and dotted(node.func) == name:
-                found.append((node, list(loops), dict(local)))
-            inner = loops
-            if isinstance(node, ast.For):
-                inner = [*loops, (node.target, node.iter)]
-            walk(list(ast.iter_child_nodes(node)), inner)
-
-    walk(body, [])
-    return found
 
 
 def as_parameters(groups: Iterable[Group], wanted: Iterable[str]) -> tuple[Parameter, ...]:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 from orchestrator.author.facts import Operator, Todo, Trial
 from orchestrator.author.trial import compare
-from orchestrator.author.trial.assemble import Assembly, Parts, as_outputs, conditions
+from orchestrator.author.trial.assemble import Assembly, Parts
 from orchestrator.author.trial.calls import OperatorCalls, opcheck_as_call, operator_like
 from orchestrator.author.trial.closure import Closure, text_of
 from orchestrator.author.trial.dtypes import named_dtypes
 from orchestrator.author.trial.flatten import Flat, Step, flatten
 from orchestrator.author.trial.inputs import Inputs, promoted
+from orchestrator.author.trial.outputs import as_outputs, conditions
 from orchestrator.author.trial.parameters import Reader, as_parameters, lookup_in
 from orchestrator.author.trial.scopes import BUILTINS, binds, reads, unbound
 from orchestrator.author.trial.select import selected
@@ -161,7 +162,7 @@ class _Writer:
         parameters = as_parameters(groups, free - self._roles())
         known = {p.name for p in parameters}
         open_ones = self._open(free - known - self._roles())
-        outputs = as_outputs(parts)
+        outputs = as_outputs(parts.outputs)
         todos = [*self._flat.todos, *parts.todos, *self._closure.todos, *open_ones]
         if not outputs:
             todos.append(

@@ -637,7 +637,7 @@ def test_helpers_come_from_local_modules(read) -> None:  # type: ignore[no-untyp
         "def _inner(x):\n    return x * SCALE",
         "def reference(x):\n    return _inner(x)",
     }
-    assert trial.reference == ("expected = reference(x)",)
+    assert trial.reference == ("b = reference(x)",)
     assert trial.outputs[0].atol == "0.01"
 
 
