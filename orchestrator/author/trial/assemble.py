@@ -204,7 +204,7 @@ class Assembly:
                 simple = replace(simple, atol=atol, rtol=rtol)
                 raw.append((out_of_loops(simple, step, line), step, index))
         roots = self._roots(parts)
-        raw = [(self._chosen(f, line, roots, parts), step, i) for f, step, i in raw]
+        raw = [(self._chosen(f, line.tainted(roots, i), parts), s, i) for f, s, i in raw]
         strong = [one for one in raw if one[0].strong]
         for candidates in (strong, raw):
             for found, step, index in candidates:
@@ -223,15 +223,12 @@ class Assembly:
 
         return function
 
-    def _chosen(
-        self, found: compare.Compared, line: Line, roots: set[str], parts: Parts
-    ) -> compare.Compared:
+    def _chosen(self, found: compare.Compared, taint: set[str], parts: Parts) -> compare.Compared:
         """Of a function's arguments the two that it compares: the operator's and one made anew."""
         if not found.among:
             return found
-        taint = line.tainted(roots)
         given = {n for v in parts.arguments.values() for n in reads(v)}
-        made = {n for e in line.effects for n in e.binds}
+        made = {n for e in parts.line.effects for n in e.binds}
         ours = [v for v in found.among if value_reads(v) & taint]
         theirs = [v for v in found.among if v not in ours and value_reads(v) & made - given]
         if ours and theirs:
@@ -242,11 +239,11 @@ class Assembly:
         self, found: compare.Compared, step: Step, index: int, line: Line, roots: set[str]
     ) -> Compared | None:
         sides = (found.left, found.right)
-        taint = line.tainted(roots)
+        taint = line.tainted(roots, index)
         marks = [bool(value_reads(side) & taint) for side in sides]
         if all(marks):
             direct = roots & (value_reads(found.left) | value_reads(found.right))
-            taint = line.tainted(direct) if direct else taint
+            taint = line.tainted(direct, index) if direct else taint
             marks = [bool(value_reads(side) & taint) for side in sides]
         if all(marks):
             marks = [isinstance(side, ast.Name) and side.id in roots for side in sides]
@@ -283,14 +280,33 @@ class Assembly:
             if index < call and makes_data(step.node):
                 parts.prepare |= {index, *line.needed(line.effects[index].reads, index)}
         parts.reference -= parts.prepare | parts.after
+        self._follow(parts)
         self._name_expected(parts, roots)
         parts.copied = self._copied(parts, written)
 
+    def _follow(self, parts: Parts) -> None:
+        """Move what must come later behind ``after``.
+
+        It reads names of it, or of the result: their shapes, say; or it gives a name that ``after``
+        reads to something else.
+        """
+        effects = parts.line.effects
+        result = set(binds(parts.result)) if parts.result is not None else set()
+        for index in sorted(parts.reference):
+            earlier = {n for i in parts.after if i < index for n in effects[i].binds}
+            own = {n for i in parts.reference if i < index for n in effects[i].replaces}
+            read = {n for i in parts.after if i < index for n in effects[i].reads}
+            late = effects[index].reads & (earlier | result) - own
+            late |= (effects[index].binds | effects[index].changes) & read
+            if index > parts.line.call and late:
+                parts.reference.discard(index)
+                parts.after.add(index)
+
     def _name_expected(self, parts: Parts, roots: set[str]) -> None:
         """Expected values that are computed in the comparison itself get names."""
-        taint = parts.line.tainted(roots)
         named: list[Compared] = []
         for output in parts.outputs:
+            taint = parts.line.tainted(roots, output.index)
             value = output.expected
             plain = not any(isinstance(n, ast.Call) for n in ast.walk(value))
             if plain or value_reads(value) & taint or output.step.when:

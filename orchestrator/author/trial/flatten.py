@@ -11,9 +11,9 @@ import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from orchestrator.author.facts import Todo
 from orchestrator.author.trial import compare, noise
 from orchestrator.author.trial.calls import Names, OperatorCalls
+from orchestrator.author.trial.effects import changes
 from orchestrator.author.trial.inline import inlined, renamed
 from orchestrator.author.trial.rounds import rounds
 from orchestrator.author.trial.scopes import FunctionNode, binds, reads
@@ -55,7 +55,6 @@ class Flat:
     loops: list[tuple[ast.expr, ast.expr]] = field(default_factory=list)
     device: ast.expr | None = None
     dtype: ast.expr | None = None
-    todos: list[Todo] = field(default_factory=list)
     names: Names | None = None
 
 
@@ -242,8 +241,19 @@ class _Flattener:
                 body = [ast.fix_missing_locations(renamed(s, names)) for s in node.body]
                 self._block(body, where)
             return
+        self._left_in_loop(node, where)
         round_ = ast.comprehension(node.target, node.iter, [], 0)
         self._block(node.body, replace(where, loops=(*where.loops, round_)))
+
+    def _left_in_loop(self, node: ast.For | ast.AsyncFor, where: _Where) -> None:
+        """Keep a loop that fills something besides comparing, without what it compares."""
+        kept = [s for s in node.body if not self._matters(s, where.source)]
+        if any(changes(s) for s in kept):
+            loop = copy.deepcopy(node)
+            loop.body = copy.deepcopy(kept)
+            whole = noise.cleaned(loop)
+            if whole is not None:
+                self._flat.steps.append(Step(whole, where.source, where.when, where.loops))
 
     def _simple(self, node: ast.stmt, where: _Where) -> None:
         """Take calls out of a simple statement, and put bodies in place of them."""

@@ -46,12 +46,13 @@ class Inputs:
         self._used = {
             n.id for s in self._steps for n in ast.walk(s.node) if isinstance(n, ast.Name)
         }
+        self._renamed: dict[str, str] = {}
         self._loops()
         self._pairs()
         self._aliases()
         self._constants()
         self._literals()
-        self.device = self._role(devices.is_device, ("device", "dev"), "device")
+        self.device = self._device()
         self.seed = next((n for n in self._names() if devices.is_seed(n)), "seed")
         self.groups = [g for g in self.groups if not {self.device, self.seed} >= set(g.names)]
         self.unknown = [n for n in self.unknown if n not in (self.device, self.seed)]
@@ -67,12 +68,13 @@ class Inputs:
             for row in group.rows
         ]
 
-    def _role(self, fits: object, names: tuple[str, ...], default: str) -> str:
+    def _device(self) -> str:
+        """The test's own name for the device, or ``device``."""
         for name in self._names():
             values = self._column(name)
-            if name in names or (values and all(devices.is_device(v) for v in values)):
+            if name in ("device", "dev") or (values and all(map(devices.is_device, values))):
                 return name
-        return default
+        return "device"
 
     def steps(self) -> list[Step]:
         """The line, with devices and seeds as names."""
@@ -144,11 +146,8 @@ class Inputs:
 
     def skips(self, conditions: Iterable[ast.expr]) -> list[ast.expr]:
         """Conditions under which the test skips, in the names of the inputs."""
-        names = {new: ast.Name(old, ast.Load()) for new, old in self._renamed.items()}
-        found: list[ast.expr] = []
-        for condition in conditions:
-            found.append(renamed(condition, dict(names)))
-        return found
+        names = {old: ast.Name(new, ast.Load()) for old, new in self._renamed.items()}
+        return [renamed(condition, dict(names)) for condition in conditions]
 
     # -- what becomes an input ------------------------------------------------------------------
 
@@ -266,7 +265,7 @@ class Inputs:
 
     def _constants(self) -> None:
         """Scalars of the module that the test reads by names in capitals become parameters."""
-        self._renamed: dict[str, str] = {}
+        found: dict[str, str] = {}
         names = {
             n.id
             for s in self._steps
@@ -285,11 +284,12 @@ class Inputs:
                 continue  # FP8_DTYPE: what the operator makes of any dtype
             if devices.is_seed(lower) or _is_tolerance(lower):
                 continue
-            self._renamed[name] = lower
+            found[name] = lower
             self.groups.append(Group((lower,), [(value,)], self._unit.source.place(node)))
-        self._rename(self._renamed)
+        self._rename(found)
 
     def _rename(self, names: dict[str, str]) -> None:
+        self._renamed.update(names)
         put: dict[str, ast.expr] = {old: ast.Name(new, ast.Load()) for old, new in names.items()}
         if put:
             self._steps = [

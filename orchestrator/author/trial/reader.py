@@ -163,7 +163,7 @@ class _Writer:
         known = {p.name for p in parameters}
         open_ones = self._open(free - known - self._roles())
         outputs = as_outputs(parts.outputs)
-        todos = [*self._flat.todos, *parts.todos, *self._closure.todos, *open_ones]
+        todos = [*parts.todos, *self._closure.todos, *open_ones]
         if not outputs:
             todos.append(
                 Todo(

@@ -79,10 +79,10 @@ class Line:
                 wanted |= value_reads(condition)
         return found
 
-    def tainted(self, roots: Iterable[str]) -> set[str]:
-        """Names that hold, after the call, what the operator wrote to ``roots``."""
+    def tainted(self, roots: Iterable[str], before: int) -> set[str]:
+        """Names that hold, before index ``before``, what the operator wrote to ``roots``."""
         taint = self.sharing.family(roots)
-        for index in range(self.call + 1, len(self.steps)):
+        for index in range(self.call + 1, before):
             what = self.effects[index]
             pairs = _pairs(self.steps[index].node)
             if pairs:
@@ -97,7 +97,9 @@ class Line:
 
     def reads_taint(self, index: int, roots: Iterable[str]) -> bool:
         """Whether a statement after the call reads what the operator left."""
-        return index > self.call and bool(value_reads(self.steps[index].node) & self.tainted(roots))
+        return index > self.call and bool(
+            value_reads(self.steps[index].node) & self.tainted(roots, index)
+        )
 
 
 def _pairs(node: ast.stmt) -> list[tuple[str, ast.expr]]:

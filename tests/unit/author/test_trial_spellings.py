@@ -729,3 +729,127 @@ def test_fixtures_of_conftest_are_read(read) -> None:  # type: ignore[no-untyped
     assert _parameters(trial) == {"rows": ("2", "4")}
     assert trial.prepare == ("x = torch.randn(8, device=device)",)
     assert trial.arguments == {"x": "x"}
+
+
+def test_a_loop_that_fills_and_compares_does_both(read) -> None:  # type: ignore[no-untyped-def]
+    trial = read(
+        RET,
+        """
+        def test_it():
+            x = torch.randn(4, 8, device="cuda")
+            ref = torch.empty_like(x)
+            y = torch.ops._C.ret(x)
+            for i in range(4):
+                ref[i] = x[i] + 1
+                print(i)
+                torch.testing.assert_close(y[i], ref[i])
+        """,
+    )
+    assert trial.reference == (
+        "ref = torch.empty_like(x)",
+        "for i in range(4):\n    ref[i] = x[i] + 1",
+    )
+    assert _outputs(trial) == [("y[:4]", "ref[:4]", "close")]
+
+
+def test_what_asks_the_result_for_its_shape_follows_it(read) -> None:  # type: ignore[no-untyped-def]
+    trial = read(
+        RET,
+        """
+        def test_it():
+            x = torch.randn(4, 8, device="cuda")
+            y = torch.ops._C.ret(x)
+            flat = y.flatten()
+            n = flat.shape[0]
+            ref = x.flatten()[:n]
+            torch.testing.assert_close(flat, ref)
+        """,
+    )
+    assert trial.after == ("flat = y.flatten()", "n = flat.shape[0]", "ref = x.flatten()[:n]")
+    assert not trial.todos
+
+
+def test_conditions_to_skip_speak_of_parameters(read) -> None:  # type: ignore[no-untyped-def]
+    trial = read(
+        RET,
+        """
+        LIMIT = 64
+        @pytest.mark.parametrize("dims", [(1, 2), (3, 4)])
+        @pytest.mark.parametrize("kind", ["half", "float"])
+        def test_it(dims, kind, request):
+            rows, columns = dims
+            dtype = getattr(torch, kind)
+            if rows > columns:
+                pytest.skip("no")
+            if dtype == torch.float and rows > LIMIT:
+                return
+            if request.config.getoption("--slow"):
+                pytest.skip("slow")
+            assert columns % rows == 0
+            x = torch.randn(rows, columns, LIMIT, dtype=dtype, device="cuda")
+            assert x.is_cuda
+            torch.testing.assert_close(torch.ops._C.ret(x), x)
+        """,
+    )
+    assert set(_parameters(trial)) == {"rows", "columns", "dtype", "limit"}
+    assert trial.skips == (
+        "rows > columns",
+        "dtype == torch.float and rows > limit",
+        "not columns % rows == 0",
+    )
+
+
+def test_what_is_changed_through_a_view_is_changed(read) -> None:  # type: ignore[no-untyped-def]
+    trial = read(
+        RET,
+        """
+        def test_it():
+            x = torch.randn(4, 8, device="cuda")
+            first, rest = x.split([1, 3])
+            first.fill_(3)
+            for row in rest:
+                row[0] = 1
+            y = torch.ops._C.ret(x)
+            torch.testing.assert_close(y, x)
+        """,
+    )
+    assert trial.prepare[1:] == (
+        "first, rest = x.split([1, 3])",
+        "first.fill_(3)",
+        "for row in rest:\n    row[0] = 1",
+    )
+
+
+def test_a_reference_in_place_works_on_copies(read) -> None:  # type: ignore[no-untyped-def]
+    trial = read(
+        RET,
+        """
+        def ref_(t):
+            t.add_(1)
+        def test_it():
+            x = torch.randn(4, 8, device="cuda")
+            y = torch.ops._C.ret(x)
+            ref_(x)
+            torch.testing.assert_close(y, x)
+        """,
+    )
+    assert trial.copied == ("x",)
+    assert trial.reference == ("ref_(x)",)
+    assert _outputs(trial) == [("y", "x", "close")]
+
+
+def test_a_name_given_to_something_else_is_no_longer_the_operators(read) -> None:  # type: ignore[no-untyped-def]
+    trial = read(
+        SILU,
+        """
+        def test_it():
+            x = torch.randn(4, 8, device="cuda")
+            out = torch.empty_like(x)
+            torch.ops._C.silu(out, x)
+            got = out.clone()
+            out = x * 2
+            torch.testing.assert_close(out, got)
+        """,
+    )
+    assert _outputs(trial) == [("got", "out", "close")]
+    assert trial.after == ("got = out.clone()", "out = x * 2")
