@@ -136,8 +136,8 @@ def _rank(
             if _HEAD.fullmatch(name):
                 size /= 1 + abs(number - _USUAL_HEAD)
             else:
-                # Odd sizes are there to find faults; small numbers count something.
-                odd += number > 16 and number % 16 != 0
+                # Odd sizes are there to find faults, save lengths; small numbers count something.
+                odd += number > 16 and number % 16 != 0 and not _ROWS.fullmatch(name)
                 size *= max(abs(number), 1)
     if any(isinstance(v, str) and v == "auto" for v in values.values()):
         odd -= 1

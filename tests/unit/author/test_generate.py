@@ -36,6 +36,23 @@ def test_configuration_and_runner_are_written(generated: Generated, authored: Au
     assert config["samples"] == (100 if authored.name == "gptq_shuffle" else 1000)
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("silu_and_mul", {"num_tokens": 4096, "d": 13824}),
+        ("rms_norm", {"num_tokens": 4096, "hidden_size": 8192}),
+        ("moe_sum", {"m": 4096, "k": 1024}),
+        ("moe_align_block_size", {"m": 4096, "num_experts": 256, "topk": 8}),
+        ("paged_attention_v1", {"num_query_heads": 64, "num_kv_heads": 8, "block_size": 16}),
+    ],
+)
+def test_what_is_timed_is_worth_measuring(
+    generated: Generated, name: str, sizes: dict[str, int]
+) -> None:
+    config = json.loads((generated.work.benchmark / "config" / f"{name}.json").read_text())
+    assert config == {**config, **sizes}
+
+
 @each
 def test_the_whitelist_gets_one_line_and_stays_sorted(
     generated: Generated, authored: Authored
