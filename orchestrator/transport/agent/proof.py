@@ -95,15 +95,16 @@ class Suspect(object):
         left = [Left(p.pid, p.start, p.state) for p in found]
         known = {p.pid for p in left}
         left += [p for p in self._named() if p.pid not in known]
-        if left:
-            return left
         # Root's view of /proc has all; the job's own user's has all that is the user's.
-        ours = self._here["uid"] == 0 or (
-            not self._note.get("container") and self._here["uid"] == self._note.get("uid")
+        ours = self._comparable and (
+            self._here["uid"] == 0
+            or (not self._note.get("container") and self._here["uid"] == self._note.get("uid"))
         )
-        if self._comparable and ours:
-            return []
-        return self._look_inside(number)
+        if ours or (left and number is None):
+            return left
+        # Others see that a process is there, but only its container's root may signal it.
+        inside = self._look_inside(number)
+        return left or inside
 
     def _ended_with_container(self) -> bool:
         init = _identity(self._note.get("init"))
