@@ -1,0 +1,1 @@
+"""The checks of a config's values against what the checkout's code says."""
