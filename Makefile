@@ -44,6 +44,7 @@ lint: setup ## style, types, layers
 	$(BIN)/mypy
 	MYPYPATH=env/loopback $(BIN)/mypy env/loopback/fleet.py
 	MYPYPATH=benchmark $(BIN)/mypy --strict benchmark/harness
+	MYPYPATH=benchmark/halops:benchmark $(BIN)/mypy --strict benchmark/halops
 	MYPYPATH=tests:tests/unit/author $(BIN)/mypy --strict --exclude "bench/(trivial|plain)" bench
 	$(BIN)/lint-imports
 

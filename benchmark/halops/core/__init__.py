@@ -1,0 +1,1 @@
+"""What all scenarios share: metrics, timing, reference checks, reports, the course of a case."""

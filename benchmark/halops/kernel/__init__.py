@@ -1,0 +1,1 @@
+"""The operators, a package each: its scenarios and the backends they compare."""

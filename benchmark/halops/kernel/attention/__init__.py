@@ -1,0 +1,1 @@
+"""Attention: prefill over dense, paged and chunked keys, decoding with grouped heads and MLA."""

@@ -1,0 +1,1 @@
+"""The implementations that attention scenarios compare, a library each."""
