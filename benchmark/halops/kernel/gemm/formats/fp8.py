@@ -16,7 +16,7 @@ channel)."""
 
 def encode(values: torch.Tensor) -> torch.Tensor:
     """``values`` as E4M3, to nearest, ties to even; beyond +-448 saturates, NaN stays NaN."""
-    # A plain cast does not saturate in every release of PyTorch: some make NaN of what is too large.
+    # A plain cast does not saturate in every release of PyTorch; some make NaN of too large values.
     return values.clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn)
 
 
@@ -30,7 +30,8 @@ def quantise(values: torch.Tensor, block: tuple[int, int]) -> tuple[torch.Tensor
     rows, k = values.shape[-2:]
     tall, wide = block[0] or rows, block[1] or k
     padded = F.pad(values.float(), (0, -k % wide, 0, -rows % tall))
-    tiles = padded.unflatten(-2, (-1, tall)).unflatten(-1, (-1, wide))
+    high, long = padded.shape[-2] // tall, padded.shape[-1] // wide
+    tiles = padded.reshape(*values.shape[:-2], high, tall, long, wide)
     largest = tiles.abs().amax(dim=(-3, -1))
     scales = torch.where(largest == 0, torch.ones_like(largest), largest / LARGEST)
     return encode(values.float() / _spread(scales, (tall, wide), (rows, k))), scales

@@ -38,7 +38,7 @@ def quantise(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """
     if values.shape[-1] % BLOCK:
         raise ValueError(f"K = {values.shape[-1]} is no multiple of {BLOCK}")
-    blocks = values.float().unflatten(-1, (-1, BLOCK))
+    blocks = values.float().reshape(*values.shape[:-1], -1, BLOCK)
     codes = scale_codes(blocks.abs().amax(dim=-1))
     elements = fp8.encode(blocks / scale_values(codes).unsqueeze(-1))
     return elements.flatten(-2), codes
@@ -46,5 +46,5 @@ def quantise(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def dequantise(elements: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
     """What ``quantise`` made, back in float32 [..., K]."""
-    blocks = elements.float().unflatten(-1, (-1, BLOCK))
+    blocks = elements.float().reshape(*elements.shape[:-1], -1, BLOCK)
     return (blocks * scale_values(codes).unsqueeze(-1)).flatten(-2)

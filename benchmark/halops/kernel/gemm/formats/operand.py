@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from kernel.gemm.formats import fp8, mxfp8, nvfp4, swizzle
+from kernel.gemm.formats import fp8, mxfp8, nvfp4
 
 MODES = ("bf16", "w8a8-fp8", "w8a8-mxfp8", "w4a4-nvfp4")
 
@@ -47,11 +47,20 @@ class Operand:
             self.block,
         )
 
+    def rows(self, chosen: slice) -> Operand:
+        """Some rows of a matrix [rows, K]; in w8a8-fp8 of one whose scales are those of rows."""
+        scales = self.scales
+        if scales is not None:
+            if self.mode == "w8a8-fp8" and self.block[0] != 1:
+                raise ValueError("rows that share a scale are not taken apart")
+            scales = scales[chosen]
+        return Operand(self.mode, self.data[chosen], scales, self.whole, self.block)
+
 
 def quantise(mode: str, values: torch.Tensor, *, block: tuple[int, int] = fp8.ROW) -> Operand:
     """Float ``values`` [..., rows, K] in the format of ``mode``; ``block`` is for w8a8-fp8.
 
-    Raises ValueError on a mode that is none of MODES, or a K that the format's blocks do not divide.
+    Raises ValueError on a mode that is none of MODES, or a K that its blocks do not divide.
     """
     if mode == "bf16":
         return Operand(mode, values.to(torch.bfloat16))
@@ -64,23 +73,37 @@ def quantise(mode: str, values: torch.Tensor, *, block: tuple[int, int] = fp8.RO
     raise ValueError(f"mode {mode!r} is none of {', '.join(MODES)}")
 
 
-def data_bytes(mode: str, rows: int, k: int) -> int:
-    """Bytes of the elements of [rows, K]: two, one or half a byte each."""
-    return rows * k * {"bf16": 4, "w8a8-fp8": 2, "w8a8-mxfp8": 2, "w4a4-nvfp4": 1}[mode] // 2
+def normal(
+    mode: str,
+    shape: tuple[int, ...],
+    generator: torch.Generator,
+    *,
+    block: tuple[int, int] = fp8.ROW,
+    counted: Sequence[int] | None = None,
+) -> Operand:
+    """Normally distributed values of ``shape``, [rows, K] or [experts, rows, K], on its device.
 
-
-def scale_bytes(
-    mode: str, rows: int, k: int, *, block: tuple[int, int] = fp8.ROW, swizzled: bool = False
-) -> int:
-    """Bytes of the scales of one matrix [rows, K], the padding of ``swizzled`` ones included.
-
-    w8a8-fp8: 4 a block; w8a8-mxfp8: 1 (E8M0) per 32; w4a4-nvfp4: 1 (E4M3) per 16 and 4 for the
-    whole; bf16: none.
+    Expert by expert, so that float32 never holds more than one of them. ``counted``: how many rows
+    of each expert count; those after them are zero.
     """
-    if mode == "bf16":
-        return 0
-    if mode == "w8a8-fp8":
-        return 4 * math.ceil(rows / (block[0] or rows)) * math.ceil(k / (block[1] or k))
-    columns = k // (mxfp8.BLOCK if mode == "w8a8-mxfp8" else nvfp4.BLOCK)
-    count = swizzle.padded_count(rows, columns) if swizzled else rows * columns
-    return count + (4 if mode == "w4a4-nvfp4" else 0)
+    if len(shape) == 2:
+        values = torch.randn(shape, generator=generator, device=generator.device)
+        return quantise(mode, values, block=block)
+    sides = []
+    for expert in range(shape[0]):
+        values = torch.randn(shape[1:], generator=generator, device=generator.device)
+        if counted is not None:
+            values[counted[expert] :] = 0
+        sides.append(quantise(mode, values, block=block))
+    return Operand(
+        mode,
+        torch.stack([side.data for side in sides]),
+        _stacked([side.scales for side in sides]),
+        _stacked([side.whole for side in sides]),
+        block,
+    )
+
+
+def _stacked(parts: list[torch.Tensor | None]) -> torch.Tensor | None:
+    present = [part for part in parts if part is not None]
+    return torch.stack(present) if present else None

@@ -1,0 +1,1 @@
+"""How each library is called; scenarios' ``adapt_*`` say first what it cannot do."""
