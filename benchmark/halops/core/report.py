@@ -84,8 +84,8 @@ class Row:
 
 
 def first_backend(rows: Sequence[Row]) -> Row | None:
-    """The first backend's row, whatever became of it."""
-    return rows[0] if rows else None
+    """The first backend's row that is here at all; it may have failed, then it is no base."""
+    return next((row for row in rows if row.status != "UNAVAILABLE"), None)
 
 
 def first_success(rows: Sequence[Row]) -> Row | None:
@@ -111,7 +111,7 @@ def cells(row: Row, l2_bytes: int | None) -> dict[str, str]:
     error = row.verdict.metrics.get("worst_row_error") if row.verdict else None
     values: dict[str, Any] = {
         "scenario": row.scenario,
-        "case": " ".join(f"{key}={_short(value)}" for key, value in row.params.items()),
+        "case": _case(row.params),
         "backend": row.backend,
         "status": row.status,
         "median_us": _micro(median),
@@ -140,12 +140,29 @@ def _short(value: Any) -> str:
 
 
 def table(rows: Sequence[Row], l2_bytes: int | None) -> str:
-    """The rows as aligned text; columns in which nothing stands are left out."""
+    """The rows as aligned text; columns in which nothing stands are left out.
+
+    Parameters that are the same in every row are told once, above.
+    """
     lines = [cells(row, l2_bytes) for row in rows]
+    common = _common(rows)
+    for line, row in zip(lines, rows, strict=True):
+        line["case"] = _case({k: v for k, v in row.params.items() if k not in common})
     shown = [name for name in COLUMNS if any(line[name] for line in lines)]
     width = {name: max(len(name), *(len(line[name]) for line in lines)) for name in shown}
     text = [{name: name for name in shown}, {name: "-" * width[name] for name in shown}, *lines]
-    return "\n".join("  ".join(line[n].ljust(width[n]) for n in shown).rstrip() for line in text)
+    told = ["  ".join(line[n].ljust(width[n]) for n in shown).rstrip() for line in text]
+    return "\n".join([*([_case(common)] if common else []), *told])
+
+
+def _common(rows: Sequence[Row]) -> dict[str, Any]:
+    first, *others = [row.params for row in rows] or [{}]
+    missing = object()
+    return {k: v for k, v in first.items() if all(o.get(k, missing) == v for o in others)}
+
+
+def _case(params: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={_short(value)}" for key, value in params.items())
 
 
 def csv_text(rows: Sequence[Row], l2_bytes: int | None) -> str:

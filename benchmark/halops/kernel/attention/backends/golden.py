@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import torch
+from core.backends import Launch
+
+from kernel.attention.sequences import Sequences
 
 # Scores are kept for this many pairs of a head group at a time: 128 MiB in float64.
 _PAIRS = 1 << 24
@@ -40,3 +43,27 @@ def attend(
                 scores.masked_fill_(hidden[:, None, :], float("-inf"))
             weights = torch.softmax(scores, dim=-1).nan_to_num(0.0)
             out[start : start + block, mine] = torch.einsum("qhk,kd->qhd", weights, values)
+
+
+def prepare(inputs: Sequences) -> Launch:
+    """A launch over ``inputs`` that returns [T, Hq, Dvo] in float64."""
+    shape = (*inputs.q.shape[:2], inputs.head_dim_vo)
+    out = torch.empty(shape, dtype=torch.float64, device=inputs.q.device)
+
+    def launch() -> torch.Tensor:
+        for index in range(len(inputs.q_lens)):
+            k = _scaled(inputs.gathered(inputs.k_pages, index), inputs.k_scale)
+            v = _scaled(inputs.gathered(inputs.v_pages, index), inputs.v_scale)
+            own = inputs.queries(index)
+            attend(inputs.q[own], k, v, scale=inputs.scale, causal=inputs.causal, out=out[own])
+        return out
+
+    return launch
+
+
+def _scaled(stored: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
+    """[Sk, Hkv, D] as the numbers they stand for, float64."""
+    values = stored.to(torch.float64)
+    if scale is None:
+        return values
+    return values * (scale if scale.dim() == 0 else scale[:, None])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import torch
-from core.backends import Launch, UnavailableError, UnsupportedError, need_cuda
+from core.backends import Launch, UnavailableError, need_cuda
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
+
+from kernel.attention.sequences import Sequences
 
 KERNELS = {
     "sdpa_flash": SDPBackend.FLASH_ATTENTION,
@@ -14,19 +16,6 @@ KERNELS = {
     "sdpa_cudnn": SDPBackend.CUDNN_ATTENTION,
     "sdpa_math": SDPBackend.MATH,
 }
-_NARROW = ("float16", "bfloat16")
-
-
-def refuse(name: str, dtype: str) -> None:
-    """Raise ``UnsupportedError`` where the kernel ``name`` does not do torch's ``dtype``."""
-    allowed = {
-        "sdpa_flash": _NARROW,
-        "sdpa_cudnn": _NARROW,
-        "sdpa_efficient": (*_NARROW, "float32"),
-        "sdpa_math": (*_NARROW, "float32", "float64"),
-    }[name]
-    if dtype not in allowed:
-        raise UnsupportedError(f"{name} does not do {dtype}; it does {', '.join(allowed)}")
 
 
 def prepare(
@@ -39,6 +28,8 @@ def prepare(
     if name in ("sdpa_cudnn", "sdpa_efficient"):
         need_cuda(q, name)
     q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
+    # The one last query sees every key.
+    causal = causal and q.shape[2] > 1
     square = q.shape[2] == k.shape[2]
     # Torch's own causal flag aligns top-left; that is the same only where the lengths are.
     bias = causal_lower_right(q.shape[2], k.shape[2]) if causal and not square else None
@@ -64,3 +55,12 @@ def prepare(
             raise UnavailableError(f"torch has no {name} kernel for these tensors here") from None
         raise
     return launch
+
+
+def prepare_sequences(name: str, inputs: Sequences) -> Launch:
+    """The same over ``inputs``, gathered from their pages beforehand; returns [T, Hq, Dvo].
+
+    Raises ``UnsupportedError`` where lengths differ.
+    """
+    launch = prepare(name, *inputs.dense(), inputs.scale, inputs.causal)
+    return lambda: launch().flatten(0, 1)

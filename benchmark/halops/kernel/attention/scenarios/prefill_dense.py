@@ -11,10 +11,19 @@ from typing import Any
 
 import torch
 from core import metrics
-from core.backends import Adapt, Config, Launch, _move_to_front
+from core.backends import Adapt, Config, Launch, UnsupportedError, _move_to_front
 from core.runner import Context, Options, run_case
 
-from kernel.attention.backends import golden, sdpa
+from kernel.attention.backends import (
+    cudnn_graph,
+    flash_attention,
+    flashinfer,
+    golden,
+    halops_library,
+    sdpa,
+)
+
+_NARROW = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -42,8 +51,21 @@ def build_inputs(cfg: Config, seq_len: int, device: torch.device) -> Inputs:
     return Inputs(q, k, v, 1.0 / math.sqrt(head_dim), cfg.get("causal", True))
 
 
+def adapt_halops(inputs: Any, cfg: Config) -> Launch:
+    """The library halops."""
+    halops_library.entry("prefill_dense")
+    return halops_library.prepare(
+        "prefill_dense",
+        q=inputs.q,
+        k=inputs.k,
+        v=inputs.v,
+        softmax_scale=inputs.scale,
+        causal=inputs.causal,
+    )
+
+
 def adapt_golden(inputs: Any, cfg: Config) -> Launch:
-    """The written-out reference, [B, S, Hq, D] in float64."""
+    """The written-out reference, [B, S, H, D] in float64."""
     out = torch.empty_like(inputs.q, dtype=torch.float64)
 
     def launch() -> torch.Tensor:
@@ -54,42 +76,79 @@ def adapt_golden(inputs: Any, cfg: Config) -> Launch:
     return launch
 
 
-def _adapt_sdpa(name: str, inputs: Any, cfg: Config) -> Launch:
-    sdpa.refuse(name, cfg["dtype"])
-    return sdpa.prepare(name, inputs.q, inputs.k, inputs.v, inputs.scale, inputs.causal)
-
-
 def adapt_sdpa_flash(inputs: Any, cfg: Config) -> Launch:
     """Torch's FlashAttention kernel."""
-    return _adapt_sdpa("sdpa_flash", inputs, cfg)
+    if cfg["dtype"] not in _NARROW:
+        raise UnsupportedError(f"sdpa_flash does float16 and bfloat16, not {cfg['dtype']}")
+    return sdpa.prepare("sdpa_flash", inputs.q, inputs.k, inputs.v, inputs.scale, inputs.causal)
 
 
 def adapt_sdpa_efficient(inputs: Any, cfg: Config) -> Launch:
     """Torch's memory-efficient kernel."""
-    return _adapt_sdpa("sdpa_efficient", inputs, cfg)
+    if cfg["dtype"] not in (*_NARROW, "float32"):
+        raise UnsupportedError(f"sdpa_efficient does 16 and 32 bits, not {cfg['dtype']}")
+    return sdpa.prepare("sdpa_efficient", inputs.q, inputs.k, inputs.v, inputs.scale, inputs.causal)
 
 
 def adapt_sdpa_cudnn(inputs: Any, cfg: Config) -> Launch:
     """Torch's call of cuDNN."""
-    return _adapt_sdpa("sdpa_cudnn", inputs, cfg)
+    if cfg["dtype"] not in _NARROW:
+        raise UnsupportedError(f"sdpa_cudnn does float16 and bfloat16, not {cfg['dtype']}")
+    return sdpa.prepare("sdpa_cudnn", inputs.q, inputs.k, inputs.v, inputs.scale, inputs.causal)
 
 
 def adapt_sdpa_math(inputs: Any, cfg: Config) -> Launch:
     """Torch's composition of matrix products and a softmax."""
-    return _adapt_sdpa("sdpa_math", inputs, cfg)
+    if cfg["dtype"] not in (*_NARROW, "float32", "float64"):
+        raise UnsupportedError(f"sdpa_math does 16 to 64 bits, not {cfg['dtype']}")
+    return sdpa.prepare("sdpa_math", inputs.q, inputs.k, inputs.v, inputs.scale, inputs.causal)
+
+
+def adapt_fa2(inputs: Any, cfg: Config) -> Launch:
+    """FlashAttention 2."""
+    if cfg["dtype"] not in _NARROW:
+        raise UnsupportedError(f"fa2 does float16 and bfloat16, not {cfg['dtype']}")
+    return flash_attention.fa2_dense(inputs.q, inputs.k, inputs.v, inputs.scale, inputs.causal)
+
+
+def adapt_fa4(inputs: Any, cfg: Config) -> Launch:
+    """FlashAttention 4."""
+    if cfg["dtype"] not in _NARROW:
+        raise UnsupportedError(f"fa4 does float16 and bfloat16, not {cfg['dtype']}")
+    return flash_attention.fa4_dense(inputs.q, inputs.k, inputs.v, inputs.scale, inputs.causal)
+
+
+def adapt_fi(inputs: Any, cfg: Config) -> Launch:
+    """FlashInfer."""
+    if cfg["dtype"] in ("float32", "float64"):
+        raise UnsupportedError(f"fi does 8 and 16 bits, not {cfg['dtype']}")
+    return flashinfer.dense(inputs.q, inputs.k, inputs.v, inputs.scale, inputs.causal)
+
+
+def adapt_cudnn(inputs: Any, cfg: Config) -> Launch:
+    """cuDNN through its own front end."""
+    if cfg["dtype"] not in _NARROW:
+        raise UnsupportedError(f"cudnn does float16 and bfloat16, not {cfg['dtype']}")
+    return cudnn_graph.dense(inputs.q, inputs.k, inputs.v, inputs.scale, inputs.causal)
 
 
 def _get_backends() -> dict[str, Adapt]:
     return {
+        "halops": adapt_halops,
         "golden": adapt_golden,
         "sdpa_flash": adapt_sdpa_flash,
         "sdpa_efficient": adapt_sdpa_efficient,
         "sdpa_cudnn": adapt_sdpa_cudnn,
         "sdpa_math": adapt_sdpa_math,
+        "fa2": adapt_fa2,
+        "fa4": adapt_fa4,
+        "fi": adapt_fi,
+        "cudnn": adapt_cudnn,
     }
 
 
-def _work(cfg: Config, inputs: Inputs) -> metrics.Work:
+def count_work(inputs: Inputs) -> metrics.Work:
+    """FLOPs and bytes of one call."""
     batch, seq_len, heads, head_dim = inputs.q.shape
     pairs = batch * metrics.attended_pairs(seq_len, seq_len, inputs.causal)
     read, written = metrics.attention_bytes(
@@ -109,7 +168,7 @@ def _work(cfg: Config, inputs: Inputs) -> metrics.Work:
 
 def run_scenario(cfg: Config, ctx: Context) -> None:
     """One case for each of ``seq_lens``."""
-    getattr(torch, cfg["dtype"])
+    getattr(torch, cfg["dtype"])  # another spelling is refused before anything runs
     options = Options(
         refcheck=cfg.get("refcheck", True),
         refcheck_reference=cfg.get("refcheck_reference", "golden"),
@@ -127,6 +186,7 @@ def run_scenario(cfg: Config, ctx: Context) -> None:
             "num_kv_heads": cfg["num_kv_heads"],
             "head_dim": cfg["head_dim"],
             "causal": cfg.get("causal", True),
+            "seed": cfg.get("seed", 0),
         }
         run_case(
             ctx,
@@ -134,7 +194,7 @@ def run_scenario(cfg: Config, ctx: Context) -> None:
             params,
             _get_backends(),
             lambda seq_len=seq_len: build_inputs(cfg, seq_len, ctx.device),  # type: ignore[misc]
-            lambda inputs: _work(cfg, inputs),
+            count_work,
             options,
             names=names,
         )
