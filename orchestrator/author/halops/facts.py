@@ -92,8 +92,8 @@ class ConstraintFact:
     """One ``assert`` (or ``if ...: raise``) on values of the config.
 
     ``expression``: what must hold, as Python code of the checkout. ``branch``: conditions,
-    outermost first, under which it stands (``mode == 'w4a4-nvfp4'``). ``variables``: its names, ``fields``:
-    the config's fields that they come from. ``message``: its text where it has a literal one.
+    outermost first, under which it stands (``mode == 'w4a4-nvfp4'``). ``variables``: its names,
+    ``fields``: the config's fields that they come from. ``message``: its text where it has one.
     ``run_only``: it depends on what only a run can show.
     """
 
@@ -111,12 +111,14 @@ class DtypeSpelling:
     """How a dtype field must be spelled.
 
     ``torch``: place at which it is handed to ``getattr(torch, ...)``, None where it is not.
-    ``aliases``: other spellings that this scenario takes, with their places.
+    ``aliases``: other spellings that this scenario takes, with their places. ``accepts``: all
+    spellings, of those that are common, that it was seen to take.
     """
 
     field: str
     torch: Place | None = None
     aliases: Mapping[str, Place] = made(default_factory=dict)
+    accepts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,142 @@
+"""The reader's interpreter: goes through a checkout's code on the config's values, or without any.
+
+It computes what can be computed from literals and the config, and looks at both ways where a
+condition cannot be known. Nothing of the checkout is imported, compiled or run: names of torch and
+other packages stand for unknown values, and every run ends after a number of steps.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import Any
+
+from orchestrator.author.halops.read.base import Frame, Spent
+from orchestrator.author.halops.read.statements import Statements
+from orchestrator.author.halops.read.values import (
+    NOTHING,
+    Function,
+    Outside,
+    Source,
+    Unknown,
+    joined,
+    united,
+)
+
+_AGAIN = 6  # times that a function may be in itself
+
+
+class Machine(Statements):
+    """One run. ``enter`` starts it; ``watch`` holds what it told."""
+
+    def module(self, name: str) -> Any:
+        """A module with its top level run once; ``Outside`` for one that is not the checkout's."""
+        if name in self.modules:
+            return self.modules[name] or Outside(name)
+        source = self.sources.load(name)
+        if source is None and self.sources.is_package(name):
+            source = Source(name, name.replace(".", "/"), ast.Module([], []))
+        self.modules[name] = source
+        if source is None:
+            return Outside(name)
+        source.names["__name__"] = name
+        source.names["__file__"] = NOTHING
+        self.frames.append(Frame(source, [source.names]))
+        branch, self.branch = self.branch, []
+        unsure, self.unsure = self.unsure, 0
+        try:
+            self.block(source.tree.body)
+        finally:
+            self.frames.pop()
+            self.branch = branch
+            self.unsure = unsure
+        return source
+
+    def enter(self, target: Function, args: list[Any], named: dict[str, Any]) -> Any:
+        """Go through a function; what it returns, as far as that is known."""
+        node = target.node
+        again = sum(
+            each.function is not None and each.function.node is node for each in self.frames
+        )
+        if self.too_deep or again >= _AGAIN:
+            return Unknown(united([*args, *named.values()]))
+        self.watch.called.setdefault(id(node), target)
+        args = [*target.preset[0], *args]
+        named = {**dict(target.preset[1]), **named}
+        if target.bound is not None:
+            args = [target.bound, *args]
+        own = self._bound(target, args, named)
+        frame = Frame(target.source, [*target.scope, own], target)
+        self.frames.append(frame)
+        try:
+            if isinstance(node, ast.Lambda):
+                return self.evaluate(node.body)
+            self.block(node.body)
+        finally:
+            self.frames.pop()
+            if len(self.frames) == 1:
+                self.last.update(own)
+        if any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in _own_nodes(node)):
+            return frame.yields if frame.yields else NOTHING
+        return joined(frame.returns) if frame.returns else None
+
+    def _bound(self, target: Function, args: list[Any], named: dict[str, Any]) -> dict[str, Any]:
+        """The names of a call's parameters."""
+        spec = target.node.args
+        places = [each.arg for each in (*spec.posonlyargs, *spec.args)]
+        defaults = target.defaults or self._lambda_defaults(target)
+        own: dict[str, Any] = dict.fromkeys(places, NOTHING)
+        own.update({each.arg: NOTHING for each in spec.kwonlyargs})
+        own.update(defaults)
+        own.update(zip(places, args, strict=False))
+        if spec.vararg is not None:
+            own[spec.vararg.arg] = tuple(args[len(places) :])
+        rest: dict[str, Any] = {}
+        for name, value in named.items():
+            into = own if name in own else rest
+            into[name] = value
+        if spec.kwarg is not None:
+            own[spec.kwarg.arg] = rest
+        return own
+
+    def _lambda_defaults(self, target: Function) -> dict[str, Any]:
+        return self._defaults(target.node.args) if isinstance(target.node, ast.Lambda) else {}
+
+    def _Yield(self, node: ast.Yield) -> Any:
+        self.frame.yields.append(None if node.value is None else self.evaluate(node.value))
+        return NOTHING
+
+    def _YieldFrom(self, node: ast.YieldFrom) -> Any:
+        self.frame.yields += self.iterate(self.evaluate(node.value), node)
+        return NOTHING
+
+    def outer(self, target: Function, args: list[Any]) -> Any:
+        """Go through a function from outside; a run that ends early is noted as ``spent``."""
+        frame = Frame(target.source, [target.source.names])
+        self.frames.append(frame)
+        try:
+            return self.enter(target, args, {})
+        except (Spent, RecursionError):
+            self.watch.spent = True
+            return NOTHING
+        finally:
+            del self.frames[:]
+
+    def load(self, name: str) -> Source | None:
+        """A module of the checkout from outside, None where there is none."""
+        try:
+            found = self.module(name)
+        except (Spent, RecursionError):
+            self.watch.spent = True
+            found = self.modules.get(name)
+        return found if isinstance(found, Source) else None
+
+
+def _own_nodes(node: ast.AST) -> Iterable[ast.AST]:
+    """The nodes of a function without those of functions in it."""
+    waiting = list(ast.iter_child_nodes(node))
+    while waiting:
+        each = waiting.pop()
+        yield each
+        if not isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            waiting.extend(ast.iter_child_nodes(each))
