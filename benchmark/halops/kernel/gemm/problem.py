@@ -16,8 +16,8 @@ from kernel.gemm.formats import fp8
 from kernel.gemm.formats.operand import Operand
 
 OUT_DTYPE = torch.bfloat16
-# Operands are the same stored numbers for every backend, so only summing and the rounding to
-# bfloat16 (2**-9) part them, whatever the mode; FP8 tensor cores of Hopper keep some 14 bits of sum.
+# Operands are the same stored numbers for every backend, so that only summing and the rounding to
+# bfloat16 (2**-9) part them, whatever the mode; Hopper's FP8 tensor cores sum in some 14 bits.
 LIMIT = 2e-2
 
 _ELEMENT_BITS = {"bf16": 16, "w8a8-fp8": 8, "w8a8-mxfp8": 8, "w4a4-nvfp4": 4}

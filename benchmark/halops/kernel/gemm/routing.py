@@ -14,7 +14,7 @@ def contiguous_rows(
 
     Every expert's are a multiple of ``alignment``, so that no tile of a kernel spans two experts.
     ``even``: ``max_m // num_experts``, rounded down, each; ``random``: as many rows together, dealt
-    out by ``alignment`` to experts drawn with ``seed``, so that some get more and some may get none.
+    out by ``alignment`` to experts drawn with ``seed``: some get more, some perhaps none.
     Raises ValueError where not one ``alignment`` an expert fits, or for another ``routing``.
     """
     per_expert = max_m // num_experts // alignment * alignment
@@ -34,12 +34,16 @@ def contiguous_rows(
     raise ValueError(f"routing {routing!r} is neither even nor random")
 
 
-def masked_rows(num_experts: int, max_m: int, masked_m: int | Sequence[int]) -> tuple[int, ...]:
+def masked_rows(
+    num_experts: int, max_m: int, masked_m: int | Sequence[int] | None
+) -> tuple[int, ...]:
     """Rows of each expert that count, of the ``max_m`` that each has room for.
 
-    ``masked_m``: a number for all, or one for each. Raises ValueError for a list of another length
-    or a number that does not fit.
+    ``masked_m``: a number for all, one for each, or None: ``max_m`` for all. Raises ValueError for
+    a list of another length or a number that does not fit.
     """
+    if masked_m is None:
+        masked_m = max_m
     rows = (masked_m,) * num_experts if isinstance(masked_m, int) else tuple(masked_m)
     if len(rows) != num_experts:
         raise ValueError(f"masked_m has {len(rows)} numbers for {num_experts} experts")

@@ -12,18 +12,10 @@ from core.backends import Launch
 from kernel.gemm.formats.operand import Operand
 from kernel.gemm.problem import Dense, Grouped
 
-# Rows of A at a time: the float64 copies stay small beside the operands.
-_ROWS = 2048
-
 
 def product(a: Operand, b: Operand) -> torch.Tensor:
     """A B^T of A [rows, K] and B [N, K], in float32 [rows, N]."""
-    weights = b.dequantised().double().t()
-    values = a.dequantised()
-    parts = [
-        (values[i : i + _ROWS].double() @ weights).float() for i in range(0, len(values), _ROWS)
-    ]
-    return torch.cat(parts) if parts else values.new_zeros(0, weights.shape[1])
+    return (a.dequantised() @ b.dequantised().t()).float()
 
 
 def dense(inputs: Dense) -> Launch:
@@ -45,7 +37,7 @@ def contiguous(inputs: Grouped) -> Launch:
 
 
 def masked(inputs: Grouped) -> Launch:
-    """Launch each expert's product on the rows that count; float32, compared as ``counted`` says."""
+    """Launch each expert's product on the rows that count; float32, else zero."""
 
     def launch() -> torch.Tensor:
         experts, max_m = inputs.a.data.shape[:2]

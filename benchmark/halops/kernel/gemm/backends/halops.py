@@ -1,8 +1,8 @@
 """The library that the suite is named after: one function a scenario.
 
-``halops.gemm_dense`` is called by keyword with a, b, out, scale_a, scale_b, global_a, global_b, mode
-and sm_count, ``gemm_grouped_contiguous`` with m_indices and ``gemm_group_masked`` with masked_m
-besides; a build that lacks one is UNAVAILABLE and says which.
+``halops.gemm_dense`` is called by keyword with a, b, out, scale_a, scale_b, global_a, global_b,
+mode and sm_count, ``gemm_grouped_contiguous`` with m_indices and ``gemm_group_masked`` with
+masked_m besides; a build that lacks one is UNAVAILABLE and says which.
 """
 
 from __future__ import annotations

@@ -38,10 +38,10 @@ def quantise(values: torch.Tensor, block: tuple[int, int]) -> tuple[torch.Tensor
 
 
 def dequantise(codes: torch.Tensor, scales: torch.Tensor, block: tuple[int, int]) -> torch.Tensor:
-    """What ``quantise`` made, back in float32 [..., rows, K]; same ``block``."""
+    """What ``quantise`` made, [..., rows, K] in float64, which holds it exactly; same ``block``."""
     rows, k = codes.shape[-2:]
     sides = (block[0] or rows, block[1] or k)
-    return codes.float() * _spread(scales, sides, (rows, k))
+    return codes.double() * _spread(scales, sides, (rows, k))
 
 
 def _spread(scales: torch.Tensor, block: tuple[int, int], shape: tuple[int, int]) -> torch.Tensor:

@@ -45,6 +45,6 @@ def quantise(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def dequantise(elements: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
-    """What ``quantise`` made, back in float32 [..., K]."""
-    blocks = elements.float().reshape(*elements.shape[:-1], -1, BLOCK)
+    """What ``quantise`` made, [..., K] in float64, which holds it exactly."""
+    blocks = elements.double().reshape(*codes.shape, BLOCK)
     return (blocks * scale_values(codes).unsqueeze(-1)).flatten(-2)

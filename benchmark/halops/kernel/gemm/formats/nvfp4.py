@@ -46,8 +46,8 @@ def quantise(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Te
     """Float ``values`` [..., rows, K] as packed E2M1, E4M3 scales and float32 global scales.
 
     Global scale = largest absolute value / (6 * 448) for each matrix (so that the largest block's
-    scale is 448; 1 for a matrix of zeros), a block's = its largest / 6 / global scale. Returns uint8
-    [..., rows, K / 2], E4M3 [..., rows, K / 16], float32 [..., 1, 1]. Raises ValueError where
+    scale is 448; 1 for a matrix of zeros), a block's = its largest / 6 / global scale. Returns
+    uint8 [..., rows, K / 2], E4M3 [..., rows, K / 16], float32 [..., 1, 1]. Raises ValueError where
     K is no multiple of 16.
     """
     if values.shape[-1] % BLOCK:
@@ -64,6 +64,6 @@ def quantise(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Te
 
 
 def dequantise(packed: torch.Tensor, scales: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
-    """What ``quantise`` made, back in float32 [..., rows, K]."""
-    blocks = decode(unpack(packed)).reshape(*scales.shape, BLOCK)
-    return (blocks * scales.float().unsqueeze(-1)).flatten(-2) * whole
+    """What ``quantise`` made, [..., rows, K] in float64, which holds it exactly."""
+    blocks = decode(unpack(packed)).double().reshape(*scales.shape, BLOCK)
+    return (blocks * scales.double().unsqueeze(-1)).flatten(-2) * whole

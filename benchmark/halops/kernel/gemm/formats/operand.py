@@ -28,14 +28,14 @@ class Operand:
     block: tuple[int, int] = fp8.ROW
 
     def dequantised(self) -> torch.Tensor:
-        """The values that the stored numbers stand for, in float32 [..., rows, K]."""
+        """The values that the stored numbers stand for, exactly: float64 [..., rows, K]."""
         if self.mode == "w8a8-fp8" and self.scales is not None:
             return fp8.dequantise(self.data, self.scales, self.block)
         if self.mode == "w8a8-mxfp8" and self.scales is not None:
             return mxfp8.dequantise(self.data, self.scales)
         if self.mode == "w4a4-nvfp4" and self.scales is not None and self.whole is not None:
             return nvfp4.dequantise(self.data, self.scales, self.whole)
-        return self.data.float()
+        return self.data.double()
 
     def __getitem__(self, index: int) -> Operand:
         """The matrix of one expert, of an operand [experts, rows, K]."""

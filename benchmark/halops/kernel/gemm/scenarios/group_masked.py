@@ -1,9 +1,9 @@
 """Grouped products with room for ``max_m`` rows an expert: decoding of a mixture of experts.
 
 ``shapes`` are [num_experts, max_m, N, K]: A [num_experts, max_m, K], B [num_experts, N, K], C
-[num_experts, max_m, N] in bfloat16. Of each expert's rows the first ``masked_m`` count, a number for
-all or one each. The first backend that succeeds is what speed-ups are against, in the order that
-the configuration gives: name halops first.
+[num_experts, max_m, N] in bfloat16. Of each expert's rows the first ``masked_m`` count, a number
+for all or one each. The first backend that succeeds is what speed-ups are against, in the order
+that the configuration gives: name halops first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _make_inputs(
         assert K % 32 == 0, f"K = {K}: a scale stands for 32 along K"
     elif mode == "w4a4-nvfp4":
         assert K % 32 == 0, f"K = {K}: a row of packed FP4 is read 16 bytes at a time"
-    rows = routing.masked_rows(num_experts, max_m, cfg["masked_m"])
+    rows = routing.masked_rows(num_experts, max_m, cfg.get("masked_m"))
     generator = torch.Generator(device=device).manual_seed(cfg.get("seed", 0))
     block_a, block_b = scale_blocks(settings.blocks(cfg))
     a = operand.normal(mode, (num_experts, max_m, K), generator, block=block_a, counted=rows)
@@ -50,9 +50,9 @@ def _make_inputs(
 
 def adapt_halops(inputs: Any, cfg: Config) -> Launch:
     """The library that the suite is named after."""
-    if not isinstance(cfg["masked_m"], int):
+    if isinstance(cfg.get("masked_m"), list):
         raise UnsupportedError(
-            "halops leaves rows beyond masked_m unwritten, which cannot be told from wrong ones; "
+            "halops leaves rows beyond masked_m unwritten, which nothing tells from wrong ones; "
             "give one masked_m for all experts"
         )
     return halops.masked(inputs, cfg.get("sm_count", 0))
@@ -85,9 +85,9 @@ def adapt_deep_gemm(inputs: Any, cfg: Config) -> Launch:
         raise UnsupportedError(f"deep_gemm does not do {cfg['mode']}, only bf16 and w8a8-fp8")
     if cfg["mode"] == "w8a8-fp8" and cfg.get("fp8_scales", "row") != "block":
         raise UnsupportedError("deep_gemm does w8a8-fp8 only with fp8_scales: block")
-    if not isinstance(cfg["masked_m"], int):
+    if isinstance(cfg.get("masked_m"), list):
         raise UnsupportedError(
-            "deep_gemm leaves rows beyond masked_m unwritten, which cannot be told from wrong ones; "
+            "deep_gemm leaves rows beyond masked_m unwritten, which nothing tells from wrong ones; "
             "give one masked_m for all experts"
         )
     return deep_gemm.masked(inputs, cfg.get("sm_count", 0))
@@ -116,7 +116,7 @@ def run_scenario(cfg: Config, ctx: Context) -> None:
             return grouped_work(mode, inputs.rows, N, K, blocks=blocks, swizzled=swizzled)
 
         params = settings.parameters(cfg, num_experts=num_experts, max_m=max_m, N=N, K=K)
-        params["masked_m"] = cfg["masked_m"]
+        params["masked_m"] = cfg.get("masked_m", max_m)
         run_case(
             ctx,
             cfg,
