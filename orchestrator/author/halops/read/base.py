@@ -30,6 +30,7 @@ class Frame:
     function: Function | None = None
     returns: list[Any] = field(default_factory=list)
     yields: list[Any] = field(default_factory=list)
+    generates: bool = False
 
     @property
     def own(self) -> dict[str, Any]:

@@ -204,6 +204,8 @@ class Calls(Attributes):
         if "key" in named:
             known_keys = {key: value for key, value in named.items() if key != "key"}
             return self._by_key(name, args, named["key"], known_keys, node)
+        if name in ("zip", "enumerate"):
+            args = [self.iterate(e, node) if isinstance(e, Unknown) else e for e in args]
         if name in library.MOVING or name in library.COMPUTING:
             return library.function(name, args, named)
         return self._unknown(None, args, named)
@@ -274,6 +276,8 @@ class Calls(Attributes):
         if name == "importlib.import_module" and isinstance(first, str):
             return self.module(first)
         if name in library.MOVING or name in library.COMPUTING:
+            if name.startswith("itertools.") and "repeat" not in named:
+                args = [self.iterate(e, node) if isinstance(e, Unknown) else e for e in args]
             return library.function(name, args, named)
         dtype = named.get("dtype")
         if name.startswith("torch.") and isinstance(dtype, (Dtype, Unknown)):

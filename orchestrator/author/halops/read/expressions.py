@@ -347,6 +347,7 @@ class Expressions(Reads):
                 return value[key]
         except TypeError:
             return NOTHING
-        if value and isinstance(key, str) and all(isinstance(each, str) for each in value):
+        # Only what the config itself names: other keys may be ones that were not followed.
+        if value and self.config.names(key) and all(isinstance(each, str) for each in value):
             self.told("key", node, repr(key), False, ", ".join(value), within=node)
         return NOTHING

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from orchestrator.author.halops.read.values import Unknown, known, united
+from orchestrator.author.halops.read.values import Dtype, Unknown, known, united
 
 _MOST = 4096  # items of what a call makes
 
@@ -21,6 +21,10 @@ def _range(*bounds: Any) -> Any:
 def _product(*lists: Any, repeat: int = 1) -> Any:
     count = math.prod(len(each) for each in lists) ** min(repeat, 8)
     return list(itertools.product(*lists, repeat=repeat)) if count <= _MOST else Unknown()
+
+
+def _text(value: Any) -> str:
+    return f"torch.{value.name}" if isinstance(value, Dtype) else str(value)
 
 
 # On values that may hold unknown ones: what is inside is only moved about.
@@ -43,7 +47,7 @@ MOVING: dict[str, Callable[..., Any]] = {
 COMPUTING: dict[str, Callable[..., Any]] = {
     "int": int,
     "float": float,
-    "str": lambda value="": str(value)[:_MOST],
+    "str": lambda value="": _text(value)[:_MOST],
     "bool": bool,
     "abs": abs,
     "round": round,

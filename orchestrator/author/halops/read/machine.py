@@ -8,7 +8,6 @@ other packages stand for unknown values, and every run ends after a number of st
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 from typing import Any
 
 from orchestrator.author.halops.read.base import Frame, Spent
@@ -76,8 +75,8 @@ class Machine(Statements):
             self.frames.pop()
             if len(self.frames) == 1:
                 self.last.update(own)
-        if any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in _own_nodes(node)):
-            return frame.yields if frame.yields else NOTHING
+        if frame.generates:
+            return frame.yields
         return joined(frame.returns) if frame.returns else None
 
     def _bound(self, target: Function, args: list[Any], named: dict[str, Any]) -> dict[str, Any]:
@@ -103,10 +102,12 @@ class Machine(Statements):
         return self._defaults(target.node.args) if isinstance(target.node, ast.Lambda) else {}
 
     def _Yield(self, node: ast.Yield) -> Any:
+        self.frame.generates = True
         self.frame.yields.append(None if node.value is None else self.evaluate(node.value))
         return NOTHING
 
     def _YieldFrom(self, node: ast.YieldFrom) -> Any:
+        self.frame.generates = True
         self.frame.yields += self.iterate(self.evaluate(node.value), node)
         return NOTHING
 
@@ -130,13 +131,3 @@ class Machine(Statements):
             self.watch.spent = True
             found = self.modules.get(name)
         return found if isinstance(found, Source) else None
-
-
-def _own_nodes(node: ast.AST) -> Iterable[ast.AST]:
-    """The nodes of a function without those of functions in it."""
-    waiting = list(ast.iter_child_nodes(node))
-    while waiting:
-        each = waiting.pop()
-        yield each
-        if not isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
-            waiting.extend(ast.iter_child_nodes(each))

@@ -156,6 +156,13 @@ class Config:
     values: dict[str, Any] | None
     written: dict[str, Any] = field(default_factory=dict)
 
+    def names(self, value: Any) -> bool:
+        """Whether a string is one of the values given, or in a list of them."""
+        given = [each for each in (self.values or {}).values() if each is not None]
+        return isinstance(value, str) and any(
+            value == each or (isinstance(each, list) and value in each) for each in given
+        )
+
     def copy(self) -> Config:
         """A config of its own, as ``dict(cfg)`` makes one."""
         return Config(self.values, dict(self.written))
@@ -200,6 +207,9 @@ def joined(values: list[Any]) -> Any:
     others = [each for each in values if each is not None]
     if len(others) == 1 and not known(others[0]):
         return others[0]
+    # Lists of what differs: a loop goes through the rounds of all of them.
+    if all(isinstance(each, list) for each in values) and not all(known(e) for e in values):
+        return [each for one in values for each in one]
     # A field's value beside a literal is that field with a default: "cfg.get(...) or [1]".
     whole = [each for each in values if isinstance(each, Unknown)]
     plain = [each for each in values if isinstance(each, (list, tuple, dict)) or known(each)]
