@@ -43,12 +43,18 @@ class _NoInputs:
 
 
 def refusal(adapt: Adapt, cfg: Config) -> str | None:
-    """Why ``adapt`` refuses ``cfg`` whatever the data, or None; makes no data, runs no kernel."""
+    """Why ``adapt`` refuses ``cfg`` whatever the data, or None; makes no data, runs no kernel.
+
+    Raises ``KeyError`` for a field that ``cfg`` lacks; what else an adapter raises without data
+    is not its refusal, and seen again when it has data.
+    """
     try:
         adapt(_NoInputs(), cfg)
     except UnsupportedError as error:
         return str(error)
-    except (_TouchedError, UnavailableError):
+    except KeyError:
+        raise
+    except Exception:  # noqa: BLE001
         return None
     return None
 
