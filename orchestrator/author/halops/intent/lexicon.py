@@ -108,8 +108,8 @@ PLAIN: dict[str, str] = {
     "not": "不要|不用|不跑|不带|不测|不含|不包括|别用|别跑|除了|除|去掉|关掉|关闭|关|非|没有|无"
     "|不开|不做|without|no|not|except|excluding|exclude|skip|disable|but not|non|minus"
     "|don't use|do not use|不是|不",
-    "but": "but|要|用|使用|采用|with|using|use|开|打开|开启|enable|only|只用|只跑|只要|只测|只|run|跑"
-    "|测",
+    "but": "but|要|用|使用|采用|with|using|use|开|打开|开启|enable|only|只用|只跑|只要|只测|只|run"
+    "|跑|测",
     "all": "全部|所有|all|每种|everything",
     "backends_all": "全部后端|所有后端|all backends|every backend|全部 backend|所有 backend",
 }

@@ -1,0 +1,1 @@
+"""From what is wanted to a config: values by the checkout's own fields, YAML, its file's name."""
