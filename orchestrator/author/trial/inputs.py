@@ -209,25 +209,33 @@ class Inputs:
 
     def _aliases(self) -> None:
         """``torch_dtype = dtype``, ``result = out``: one name is enough."""
-        for step in list(self._steps):
-            node = step.node
-            if not isinstance(node, ast.Assign) or step.when or len(node.targets) != 1:
-                continue
-            target, value = node.targets[0], node.value
-            if not isinstance(target, ast.Name) or not isinstance(value, ast.Name):
-                continue
-            index = self._steps.index(step)
-            once = not self._bound_again(target.id, step)
-            made = any(value.id in binds(s.node) for s in self._steps[:index])
-            made = made or value.id in self._names()
-            if once and made and not any(value.id in binds(s.node) for s in self._steps[index:]):
-                self._steps.remove(step)
-                old, new = target.id, value.id
+        index = 0
+        while index < len(self._steps):
+            if self._is_alias(index):
+                node = self._steps.pop(index).node
+                assert isinstance(node, ast.Assign) and isinstance(node.value, ast.Name)
+                (old,), new = binds(node), node.value.id
                 if "dtype" in old and "dtype" not in new and new in self._names():
                     old, new = new, old  # dtype = kind: the better name of a configuration
                     for group in self.groups:
                         group.names = tuple(new if n == old else n for n in group.names)
                 self._rename({old: new})
+            else:
+                index += 1
+
+    def _is_alias(self, index: int) -> bool:
+        """Whether a statement only gives another name to what has one already, for good."""
+        step = self._steps[index]
+        node = step.node
+        if not isinstance(node, ast.Assign) or step.when or len(node.targets) != 1:
+            return False
+        target, value = node.targets[0], node.value
+        if not isinstance(target, ast.Name) or not isinstance(value, ast.Name):
+            return False
+        made = any(value.id in binds(s.node) for s in self._steps[:index])
+        made = made or value.id in self._names()
+        again = any(value.id in binds(s.node) for s in self._steps[index:])
+        return made and not again and not self._bound_again(target.id, step)
 
     def _unpacking(self, name: str, length: int) -> tuple[tuple[str, ...] | None, Step | None]:
         """Names that the test itself gives the elements, and the statement that does."""

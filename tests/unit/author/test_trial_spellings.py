@@ -853,3 +853,21 @@ def test_a_name_given_to_something_else_is_no_longer_the_operators(read) -> None
     )
     assert _outputs(trial) == [("got", "out", "close")]
     assert trial.after == ("got = out.clone()", "out = x * 2")
+
+
+def test_aliases_of_aliases_are_one_name(read) -> None:  # type: ignore[no-untyped-def]
+    trial = read(
+        SILU,
+        """
+        def test_it():
+            x = torch.randn(4, 8, device="cuda")
+            y = x
+            z = y
+            out = torch.zeros_like(z)
+            torch.ops._C.silu(out, z)
+            torch.testing.assert_close(out, z * z.sigmoid())
+        """,
+    )
+    assert trial.arguments == {"out": "out", "x": "x"}
+    assert trial.prepare[-1] == "out = torch.zeros_like(x)"
+    assert not trial.todos
