@@ -13,7 +13,7 @@ from orchestrator.author.emit.lines import used_attributes
 from orchestrator.author.emit.material import Material, gather
 from orchestrator.author.emit.places import from_roots
 from orchestrator.author.emit.runner import Runner
-from orchestrator.author.emit.settings import Settings, settle
+from orchestrator.author.emit.settings import Settings, settle, with_fixed_dtype
 from orchestrator.author.emit.tensors import from_helper, tensor
 from orchestrator.author.facts import Draft, Operator, Todo, Trial
 from orchestrator.errors import TreeError
@@ -42,16 +42,20 @@ def draft(
     """
     dialect = read_dialect(tree)
     operator, trial = from_roots(operator, trial, roots)
+    literal_dtype = _literal_dtype(operator, trial)
     chosen = settle(
         trial,
         operator,
         settings or {},
         device_name=device_name,
         samples=samples,
-        literal_dtype=_literal_dtype(operator, trial),
+        literal_dtype=literal_dtype,
     )
     try:
-        return _put_together(name, operator, trial, chosen, dialect)
+        material = gather(operator, trial, chosen, f"_ref_{operator.name}")
+        if not material.follows_dtype:
+            chosen = with_fixed_dtype(chosen, literal_dtype)
+        return _put_together(name, operator, trial, chosen, material, dialect)
     except (SyntaxError, ValueError, RecursionError) as error:
         # Its parts are Python each for itself; what they come to together is only seen here.
         raise TreeError(
@@ -62,10 +66,14 @@ def draft(
 
 
 def _put_together(
-    name: str, operator: Operator, trial: Trial, chosen: Settings, dialect: Dialect
+    name: str,
+    operator: Operator,
+    trial: Trial,
+    chosen: Settings,
+    material: Material,
+    dialect: Dialect,
 ) -> Draft:
     """The draft; raises what ``compile`` does where the parts do not make a module."""
-    material = gather(operator, trial, chosen, f"_ref_{operator.name}")
     todos = list(dict.fromkeys([*operator.todos, *material.todos, *_missing(material)]))
     # A key that nothing reads would only pretend to be a choice.
     first = Runner(name, operator, trial, replace(chosen, own=()), material, dialect)

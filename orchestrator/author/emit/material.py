@@ -74,6 +74,20 @@ class Material:
         return list(found.values())
 
     @property
+    def follows_dtype(self) -> bool:
+        """Whether anything that the call gets depends on the case's dtype."""
+        # What merely has another dtype's name in it, ``self.dtype_in``, is none of it.
+        texts = [*self.prepare, *(self.spelled.get(one.code, one.code) for one in self.given)]
+        return any(
+            isinstance(node, ast.Attribute)
+            and node.attr == "dtype"
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "self"
+            for text in texts
+            for node in ast.walk(ast.parse(text))
+        )
+
+    @property
     def unseen(self) -> list[str]:
         """Arguments that the call writes and that nothing is compared of."""
         texts = [t for one in self.compared for t in _texts(one)]
@@ -135,6 +149,8 @@ def gather(operator: Operator, trial: Trial, settings: Settings, label: str) -> 
     statements = [code.renamed(devices.in_method(text, names), into) for text in early]
     if settings.dtype_is_literal:
         statements = [_with_own_dtype(text, settings.dtype.default) for text in statements]
+    if settings.dtype_is_default:
+        statements = [_in_own_dtype(text) for text in statements]
     after = [devices.in_method(t, names, _device_of(given)) for t in reference.after]
     return Material(
         given=tuple(given),
@@ -160,6 +176,26 @@ def _with_own_dtype(text: str, name: str) -> str:
         path = dotted(node)
         if path is not None and path.startswith("torch.") and canonical(path) == f"torch.{name}":
             edit.replace(node, "self.dtype")
+    return edit.done()
+
+
+# Make floating-point numbers where nothing else is said.
+_FLOATS = frozenset({"rand", "randn", "empty", "zeros", "ones", "normal"})
+
+
+def _in_own_dtype(text: str) -> str:
+    """The statement with the case's dtype where the test leaves it to torch."""
+    edit = code.Edit(text)
+    for node in ast.walk(edit.tree):
+        if not isinstance(node, ast.Call) or not (node.args or node.keywords):
+            continue
+        given = {keyword.arg for keyword in node.keywords}
+        path = dotted(node.func) or ""
+        known = path.startswith("torch.") and path.removeprefix("torch.") in _FLOATS
+        if known and not given & {"dtype", "out", None}:
+            ends = [*node.args, *node.keywords]
+            last = max(ends, key=lambda one: (one.end_lineno or 0, one.end_col_offset or 0))
+            edit.replace_between(last, node, ", dtype=self.dtype)")
     return edit.done()
 
 

@@ -95,6 +95,12 @@ class Runner:
 
     def _init(self) -> list[str]:
         lines = [f"super().__init__(name, config){beside(self._settings.dtype, 'dtype: ')}"]
+        if self._settings.dtype_is_fixed:
+            only = self._settings.dtype.default
+            lines += [
+                f"if self.dtype is not torch.{only}:",
+                f'    raise ValueError(f"the data is {only}, not {{self.dtype}}")',
+            ]
         for one in self._settings.own:
             lines.append(f"self.{one.key} = {one.read}{beside(one)}")
         return ["def __init__(self, name, config):", *indented(lines)]

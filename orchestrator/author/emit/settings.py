@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from orchestrator.author.check import dtypes
 from orchestrator.author.emit import code, values
 from orchestrator.author.emit.values import Choice
 from orchestrator.author.facts import Operator, Parameter, Trial
 from orchestrator.errors import UsageError
-from orchestrator.inventory.spelling import unknown
+from orchestrator.inventory.spelling import short, unknown
 
 DEVICE_NAME = "MetaX C500"
 SAMPLES, FEW_SAMPLES = 1000, 100
@@ -39,7 +40,7 @@ class Setting:
     """One key. ``value``: as the configuration has it, a list for a sweep; ``default``: for one.
 
     ``is_dtype``: the runner makes a torch dtype of it. ``why``: what was concluded, not read.
-    ``place``: of the unit test.
+    ``place``: of the unit test. ``is_set``: asked for by ``--set``.
     """
 
     key: str
@@ -47,6 +48,7 @@ class Setting:
     is_dtype: bool = False
     why: str | None = None
     place: str = ""
+    is_set: bool = False
 
     @property
     def default(self) -> Any:
@@ -66,7 +68,8 @@ class Settings:
 
     ``spelled``: expressions by the test's names. ``unpacked``: statements of the test's that only
     took a pair apart and are no longer needed. ``dtype_is_literal``: the test writes the dtype of
-    its floating-point data out, where the runner has the configuration's.
+    its floating-point data out, where the runner has the configuration's. ``dtype_is_default``: the
+    test leaves it to torch. ``dtype_is_fixed``: no data of the runner's follows the configuration.
     """
 
     own: tuple[Setting, ...]
@@ -76,6 +79,8 @@ class Settings:
     device_name: Any = DEVICE_NAME
     samples: int = SAMPLES
     dtype_is_literal: bool = False
+    dtype_is_default: bool = False
+    dtype_is_fixed: bool = False
 
     def config(self) -> str:
         """The configuration file."""
@@ -144,8 +149,27 @@ def settle(
         device_name or DEVICE_NAME,
         samples or (FEW_SAMPLES if few else SAMPLES),
         main is None and "float" in (literal_dtype or ""),
+        main is None and literal_dtype is None,
     )
     return _overridden(found, given)
+
+
+def with_fixed_dtype(settings: Settings, literal_dtype: str | None) -> Settings:
+    """The settings of a runner whose data has one dtype, whatever the configuration says.
+
+    That is what the test writes out, else torch's own. Raises ``UsageError`` where another one was
+    set: a row would then name a dtype that nothing was measured with.
+    """
+    fixed = literal_dtype or FALLBACK_DTYPE
+    wanted = settings.dtype.value
+    others = [one for one in (wanted if isinstance(wanted, list) else [wanted]) if one != fixed]
+    if others and settings.dtype.is_set:
+        raise UsageError(
+            f"--set: the unit test makes its data in {fixed} alone, not in {others[0]}",
+            hint="leave dtype out, or give the unit test a parameter for it",
+        )
+    dtype = settings.dtype if not others else Setting("dtype", fixed, True)
+    return replace(settings, dtype=dtype, dtype_is_fixed=True)
 
 
 def _main_dtype(trial: Trial) -> str | None:
@@ -204,19 +228,66 @@ def _overridden(settings: Settings, given: Mapping[str, Any]) -> Settings:
     dtype, device_name, samples = settings.dtype, settings.device_name, settings.samples
     for key, value in given.items():
         if key == "dtype":
-            dtype = replace(dtype, value=value, why=None)
+            dtype = replace(dtype, value=_checked_dtype(value), why=None, is_set=True)
         elif key == "device_name":
             device_name = value
-        elif key == "samples" and isinstance(value, int):
+        elif key == "samples":
+            if type(value) is not int or value < 1:
+                raise UsageError(f"--set: samples is {_short(value)}, no whole number above 0")
             samples = value
         elif key in own:
-            own[key] = replace(own[key], value=value, why=None)
+            own[key] = replace(own[key], value=_checked(own[key], value), why=None, is_set=True)
         else:
             message, hint = unknown("key", key, [*own, "dtype", "device_name", "samples"])
             raise UsageError(f"--set: {message}", hint=hint)
     return replace(
         settings, own=tuple(own.values()), dtype=dtype, device_name=device_name, samples=samples
     )
+
+
+def _checked(one: Setting, value: Any) -> Any:
+    """``value`` for a key, or each of its sweep; raises ``UsageError`` for one of another kind."""
+    if one.is_dtype:
+        return _checked_dtype(value, one.key)
+    for item in value if isinstance(value, list) else [value]:
+        if not _fits(item, one.default):
+            kind = _KINDS.get(type(one.default), type(one.default).__name__)
+            raise UsageError(
+                f"--set: {one.key} is {_short(item)}, and the unit test has {kind} there",
+                hint=f"for example: --set {one.key}={json.dumps(one.default)}",
+            )
+    if value == []:
+        raise UsageError(f"--set: {one.key} is an empty list, which leaves nothing to measure")
+    return value
+
+
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
+def _fits(item: Any, model: Any) -> bool:
+    if model is None or item is None:
+        return True
+    if type(model) is float:
+        return type(item) in (int, float)
+    return type(item) is type(model)
+
+
+def _checked_dtype(value: Any, key: str = "dtype") -> Any:
+    """A dtype's name, or a list of them; raises ``UsageError`` for what is none of torch."""
+    for item in value if isinstance(value, list) else [value]:
+        if not isinstance(item, str) or not dtypes.is_dtype(item):
+            guess = dtypes.probably(item) if isinstance(item, str) else None
+            raise UsageError(
+                f"--set: {key} is {_short(item)}, which is no dtype of torch",
+                hint=f"did you mean {guess}?" if guess else "for example: --set dtype=bfloat16",
+            )
+    if value == []:
+        raise UsageError(f"--set: {key} is an empty list, which leaves nothing to measure")
+    return value
+
+
+def _short(value: Any) -> str:
+    return short(repr(value), 40)
 
 
 def parse_sets(texts: Sequence[str]) -> dict[str, Any]:
