@@ -40,10 +40,8 @@ def stored(side: Operand, row: int, k: int) -> Fraction:
     """The number of a matrix that stands at [row, k], read from its bits."""
     if side.mode == "bf16":
         return Fraction(float(side.data[row, k]))
-    assert side.scales is not None
     raw = side.data.view(torch.uint8)
     if side.mode == "w4a4-nvfp4":
-        assert side.whole is not None
         code = int(raw[row, k // 2]) >> (4 if k % 2 else 0) & 15
         scale = e4m3(int(side.scales.view(torch.uint8)[row, k // 16]))
         return e2m1(code) * scale * Fraction(float(side.whole))

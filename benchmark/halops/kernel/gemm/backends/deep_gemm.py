@@ -65,10 +65,10 @@ def _kernel(a: Operand, name: str, sm_count: int, prefix: str = "") -> Callable[
     library = require("deep_gemm")
     need_cuda(a.data, "deep_gemm")
     need_capability("deep_gemm", 9, 10)
-    full = f"{prefix}{'bf16' if a.scales is None else 'fp8'}_{name}"
-    kernel = getattr(library, full, None)
-    if kernel is None:
+    full = f"{prefix}{'bf16' if a.mode == 'bf16' else 'fp8'}_{name}"
+    if not hasattr(library, full):
         raise UnavailableError(f"this deep_gemm has no {full}")
+    kernel = getattr(library, full)
     properties = torch.cuda.get_device_properties(a.data.device)
 
     def call(*values: Any) -> None:
@@ -79,4 +79,4 @@ def _kernel(a: Operand, name: str, sm_count: int, prefix: str = "") -> Callable[
 
 
 def _stored(side: Operand) -> Stored:
-    return side.data if side.scales is None else (side.data, side.scales)
+    return side.data if side.mode == "bf16" else (side.data, side.scales)

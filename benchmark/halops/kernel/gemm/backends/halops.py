@@ -44,19 +44,19 @@ def _launch(
 ) -> Launch:
     library = require("halops")
     need_cuda(a.data, "halops")
-    kernel = getattr(library, name, None)
-    if kernel is None:
+    if not hasattr(library, name):
         raise UnavailableError(f"this halops has no {name}")
+    kernel = getattr(library, name)
 
     def launch() -> torch.Tensor:
         kernel(
             a=a.data,
             b=b.data,
             out=out,
-            scale_a=a.scales,
-            scale_b=b.scales,
-            global_a=a.whole,
-            global_b=b.whole,
+            scale_a=a.scales if a.scales.numel() else None,
+            scale_b=b.scales if b.scales.numel() else None,
+            global_a=a.whole if a.whole.numel() else None,
+            global_b=b.whole if b.whole.numel() else None,
             mode=a.mode,
             sm_count=sm_count,
             **further,

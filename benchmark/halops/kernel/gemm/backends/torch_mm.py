@@ -63,18 +63,17 @@ def cublas_masked(inputs: Grouped, sm_count: int) -> Launch:
 
 def grouped_contiguous(inputs: Grouped) -> Launch:
     """``torch._grouped_mm``, or ``torch._scaled_grouped_mm`` for w8a8-fp8; [sum of rows, N]."""
-    name = "_grouped_mm" if inputs.a.scales is None else "_scaled_grouped_mm"
-    multiply = getattr(torch, name, None)
-    if multiply is None:
-        raise UnavailableError(f"PyTorch {torch.__version__} has no torch.{name}")
     a, b = inputs.a.data, inputs.b.data.transpose(1, 2)
     ends = torch.tensor(inputs.ends, dtype=torch.int32, device=a.device)
-    if inputs.a.scales is None:
-        return lambda: multiply(a, b, offs=ends)
-    assert inputs.b.scales is not None
+    if inputs.a.mode == "bf16":
+        if not hasattr(torch, "_grouped_mm"):
+            raise UnavailableError(f"PyTorch {torch.__version__} has no torch._grouped_mm")
+        return lambda: torch._grouped_mm(a, b, offs=ends)
     need_cuda(a, "torch")
+    if not hasattr(torch, "_scaled_grouped_mm"):
+        raise UnavailableError(f"PyTorch {torch.__version__} has no torch._scaled_grouped_mm")
     scale_a, scale_b = inputs.a.scales.flatten(), inputs.b.scales.flatten(1)
-    return lambda: multiply(a, b, scale_a, scale_b, offs=ends, out_dtype=OUT_DTYPE)
+    return lambda: torch._scaled_grouped_mm(a, b, scale_a, scale_b, offs=ends, out_dtype=OUT_DTYPE)
 
 
 def padded(inputs: Grouped) -> Launch:
@@ -116,7 +115,6 @@ def _product(a: Operand, b: Operand, out: torch.Tensor) -> Callable[[], object]:
     if a.mode == "w4a4-nvfp4":
         need_capability("cublas in w4a4-nvfp4", 10, 12)
         return _nvfp4(a, b, out)
-    assert a.scales is not None and b.scales is not None
     if a.mode == "w8a8-mxfp8":
         need_capability("cublas in w8a8-mxfp8", 10, 12)
         scale_a, scale_b = (
@@ -137,23 +135,19 @@ def _nvfp4(a: Operand, b: Operand, out: torch.Tensor) -> Callable[[], object]:
 
     It has no ``out``: the copy is part of the launch.
     """
-    multiply: Callable[..., torch.Tensor] | None = getattr(functional, "scaled_mm", None)
-    packed = getattr(torch, "float4_e2m1fn_x2", None)
-    if multiply is None or packed is None:
+    if not hasattr(functional, "scaled_mm"):
         raise UnavailableError(f"PyTorch {torch.__version__} has no scaled_mm for NVFP4")
     recipe: Any = functional.ScalingType
     order: Any = functional.SwizzleType
     recipes = [recipe.BlockWise1x16, recipe.TensorWise]
     orders = [order.SWIZZLE_32_4_4, order.NO_SWIZZLE]
-    scales = []
-    for side in (a, b):
-        assert side.scales is not None and side.whole is not None
-        scales.append([swizzle(side.scales), side.whole.flatten()])
+    scales = [[swizzle(side.scales), side.whole.flatten()] for side in (a, b)]
+    packed = torch.float4_e2m1fn_x2
     data_a, data_b = a.data.view(packed), b.data.view(packed).t()
 
     def launch() -> object:
         return out.copy_(
-            multiply(
+            functional.scaled_mm(
                 data_a,
                 data_b,
                 scales[0],
@@ -175,9 +169,9 @@ def _limited(sm_count: int, device: torch.device) -> Iterator[None]:
     if sm_count == 0:
         yield
         return
-    carve = getattr(torch._C, "_set_sm_carveout_experimental", None)
-    if carve is None:
+    if not hasattr(torch._C, "_set_sm_carveout_experimental"):
         raise UnavailableError(f"PyTorch {torch.__version__} cannot limit the SMs of cuBLAS")
+    carve = torch._C._set_sm_carveout_experimental
     carve(torch.cuda.get_device_properties(device).multi_processor_count - sm_count)
     try:
         yield
