@@ -45,7 +45,7 @@ class Attributes(Expressions):
 
     @staticmethod
     def _bind(function: Function, to: Any) -> Function:
-        return Function(function.node, function.source, function.scope, bound=to)
+        return replace(function, bound=to)
 
     def attribute(self, value: Any, name: str, node: ast.AST) -> Any:
         """``value.name``."""
@@ -104,10 +104,14 @@ class Attributes(Expressions):
         if isinstance(value, Outside) and value.name == "torch":
             for field in fields_of(name):
                 self.watch.torch_names.setdefault(field, self.place(node))
-            if isinstance(name, str):
-                if name not in TORCH_DTYPES and len(args) < 3:
+            if name in TORCH_DTYPES:
+                return Dtype(name)
+            if self.config.names(name):
+                if len(args) < 3:
                     self.told("dtype", node, name, False, within=node)
-                return Dtype(name) if name in TORCH_DTYPES else (args[2:] or [NOTHING])[0]
+                return (args[2:] or [NOTHING])[0]
+            if isinstance(name, str):
+                return NOTHING  # what this torch has, only a run shows
             return Unknown(fields_of(name), direct=getattr(name, "direct", None))
         if isinstance(name, str):
             if isinstance(value, Config):

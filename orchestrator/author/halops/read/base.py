@@ -52,6 +52,7 @@ class Base:
         self.unsure = 0
         self.quiet = 0
         self.steps = steps
+        self.skipped: frozenset[int] = frozenset()  # nodes of functions not to go into
         self.last: dict[str, Any] = {}  # names of the scenario's function at its end
         # Where each key of a dict was written; the dicts are kept, so that no id is used twice.
         self.key_places: dict[tuple[int, Any], Place] = {}
@@ -131,6 +132,17 @@ class Base:
             if name in names:
                 return names[name]
         return self.frame.source.names[name]
+
+    def defaults(self, spec: ast.arguments) -> dict[str, Any]:
+        """The values of parameters' defaults, as they are where the function is made."""
+        names = [each.arg for each in (*spec.posonlyargs, *spec.args)]
+        found = dict(
+            zip(reversed(names), (self.evaluate(e) for e in reversed(spec.defaults)), strict=False)
+        )
+        for each, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
+            if value is not None:
+                found[each.arg] = self.evaluate(value)
+        return found
 
     def put(self, into: dict[Any, Any], key: Any, value: Any, place: Place) -> None:
         """Set a key of a dict and remember where."""

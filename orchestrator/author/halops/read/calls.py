@@ -262,7 +262,7 @@ class Calls(Attributes):
         last = name.rpartition(".")[2]
         if name == "functools.partial" and isinstance(first, Function):
             preset = (tuple(args[1:]), tuple(named.items()))
-            return Function(first.node, first.source, first.scope, first.bound, preset)
+            return replace(first, preset=preset)
         if name in _TAKEN or "dataclass" in name:
             return first if isinstance(first, (Function, Class)) else Outside("identity")
         if name == "identity":

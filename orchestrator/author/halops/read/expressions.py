@@ -249,7 +249,9 @@ class Expressions(Reads):
             return joined([self.evaluate(node.body), self.evaluate(node.orelse)])
 
     def _Lambda(self, node: ast.Lambda) -> Any:
-        return Function(node, self.frame.source, list(self.frame.scope))
+        made = Function(node, self.frame.source, list(self.frame.scope))
+        made.defaults = self.defaults(node.args)
+        return made
 
     def _comprehended(self, node: Any, elements: list[ast.expr]) -> list[list[Any]]:
         """The values of a comprehension's element expressions, one list for each round."""

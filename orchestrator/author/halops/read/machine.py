@@ -54,6 +54,8 @@ class Machine(Statements):
     def enter(self, target: Function, args: list[Any], named: dict[str, Any]) -> Any:
         """Go through a function; what it returns, as far as that is known."""
         node = target.node
+        if id(node) in self.skipped:
+            return Unknown(united([*args, *named.values()]))
         again = sum(
             each.function is not None and each.function.node is node for each in self.frames
         )
@@ -66,27 +68,31 @@ class Machine(Statements):
             args = [target.bound, *args]
         own = self._bound(target, args, named)
         frame = Frame(target.source, [*target.scope, own], target)
+        told = len(self.watch.broken)
         self.frames.append(frame)
         try:
             if isinstance(node, ast.Lambda):
-                return self.evaluate(node.body)
-            self.block(node.body)
+                found = self.evaluate(node.body)
+            else:
+                self.block(node.body)
+                found = joined(frame.returns) if frame.returns else None
+                found = frame.yields if frame.generates else found
         finally:
             self.frames.pop()
             if len(self.frames) == 1:
                 self.last.update(own)
-        if frame.generates:
-            return frame.yields
-        return joined(frame.returns) if frame.returns else None
+        bears = any(each.fields or each.in_kernel for each in self.watch.broken[told:])
+        if bears or found is None or not isinstance(found, Unknown) or found.fields or found.dtype:
+            self.watch.needed.add(id(node))
+        return found
 
     def _bound(self, target: Function, args: list[Any], named: dict[str, Any]) -> dict[str, Any]:
         """The names of a call's parameters."""
         spec = target.node.args
         places = [each.arg for each in (*spec.posonlyargs, *spec.args)]
-        defaults = target.defaults or self._lambda_defaults(target)
         own: dict[str, Any] = dict.fromkeys(places, NOTHING)
         own.update({each.arg: NOTHING for each in spec.kwonlyargs})
-        own.update(defaults)
+        own.update(target.defaults)
         own.update(zip(places, args, strict=False))
         if spec.vararg is not None:
             own[spec.vararg.arg] = tuple(args[len(places) :])
@@ -97,9 +103,6 @@ class Machine(Statements):
         if spec.kwarg is not None:
             own[spec.kwarg.arg] = rest
         return own
-
-    def _lambda_defaults(self, target: Function) -> dict[str, Any]:
-        return self._defaults(target.node.args) if isinstance(target.node, ast.Lambda) else {}
 
     def _Yield(self, node: ast.Yield) -> Any:
         self.frame.generates = True

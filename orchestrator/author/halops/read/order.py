@@ -2,7 +2,7 @@
 
 Told by the code's form alone: a call of a function whose name says that it moves something to the
 front, or ``["halops"] + rest``, ``insert(0, "halops")``, ``sorted(key=... "halops")``; and a name
-for the base that is set once, ``if base is None: base = ...``.
+for the base that is set once, ``if base is None: base = ...``, ``base = next(...)``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from orchestrator.author.halops.read.values import Function
 
 _MOVES = re.compile(r"front|first|reorder|priorit|lead", re.IGNORECASE)
 _BASE = re.compile(r"base|ref|first|golden", re.IGNORECASE)
+_TAKEN = re.compile(r"^_?base", re.IGNORECASE)
 _HALOPS = "halops"
 
 
@@ -58,6 +59,8 @@ def _moves(node: ast.AST) -> bool:
 def first_is_base(functions: Iterable[Function]) -> Place | None:
     """Where the first backend that succeeds becomes what others are compared with."""
     for function, node in _nodes(functions):
+        if _takes_first(node):
+            return Place(function.source.shown, getattr(node, "lineno", 1))
         if not isinstance(node, ast.If):
             continue
         for test in ast.walk(node.test):
@@ -65,6 +68,28 @@ def first_is_base(functions: Iterable[Function]) -> Place | None:
             if name and _BASE.search(name) and any(_sets(each, name) for each in node.body):
                 return Place(function.source.shown, node.lineno)
     return None
+
+
+def _takes_first(node: ast.AST) -> bool:
+    """``base = next(...)``, ``base = done[0]``, or ``base=first_success`` handed on."""
+    if isinstance(node, ast.Assign):
+        named = any(isinstance(t, ast.Name) and _TAKEN.search(t.id) for t in node.targets)
+        return named and (_is_next(node.value) or _is_first(node.value))
+    if isinstance(node, ast.keyword) and node.arg and _TAKEN.search(node.arg):
+        return "first" in ast.unparse(node.value)
+    return False
+
+
+def _is_next(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and getattr(node.func, "id", "") == "next"
+
+
+def _is_first(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Subscript)
+        and isinstance(node.slice, ast.Constant)
+        and node.slice.value == 0
+    )
 
 
 def _none_or_not(test: ast.AST) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.author.halops.facts import Place
@@ -77,7 +77,7 @@ def _running(names: Mapping[str, Any], bound: Any = None) -> Function | None:
     for name in wanted:
         found = names[name]
         if isinstance(found, Function):
-            return Function(found.node, found.source, found.scope, bound, found.preset)
+            return replace(found, bound=bound)
     return None
 
 
@@ -105,10 +105,20 @@ def _score(node: ast.AST, name: str) -> int:
     return score
 
 
-def run(sources: Sources, op: str, name: str, values: dict[str, Any] | None) -> Started | None:
-    """Go through a scenario on a config (None: any config); None where it has no function."""
+def run(
+    sources: Sources,
+    op: str,
+    name: str,
+    values: dict[str, Any] | None,
+    skipped: frozenset[int] = frozenset(),
+) -> Started | None:
+    """Go through a scenario on a config (None: any config); None where it has no function.
+
+    ``skipped``: nodes of functions whose results do not matter.
+    """
     config = Config(values)
     machine = Machine(sources, config)
+    machine.skipped = skipped
     _, table = scenarios_of(machine, op)
     target = function_of(machine, op, name, table.get(name))
     if target is None:
@@ -164,7 +174,7 @@ def adapters(value: Any) -> Iterable[Function]:
         for each in [*value.attributes.values(), *value.of.names.values()]:
             if isinstance(each, Function) and not each.name.startswith("__"):
                 bound = value if each in value.of.names.values() else each.bound
-                yield Function(each.node, each.source, each.scope, bound, each.preset)
+                yield replace(each, bound=bound)
     elif isinstance(value, (list, tuple)):
         for each in value:
             yield from adapters(each)

@@ -267,22 +267,12 @@ class Statements(Calls):
 
     def _do_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         made: Any = Function(node, self.frame.source, list(self.frame.scope))
-        made.defaults = self._defaults(node.args)
+        made.defaults = self.defaults(node.args)
         self.frame.own[node.name] = self._decorated(made, node.decorator_list)
 
     _do_AsyncFunctionDef = _do_FunctionDef
     _do_AsyncFor = _do_For
     _do_AsyncWith = _do_With
-
-    def _defaults(self, spec: ast.arguments) -> dict[str, Any]:
-        names = [each.arg for each in (*spec.posonlyargs, *spec.args)]
-        found = dict(
-            zip(reversed(names), (self.evaluate(e) for e in reversed(spec.defaults)), strict=False)
-        )
-        for each, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
-            if value is not None:
-                found[each.arg] = self.evaluate(value)
-        return found
 
     def _decorated(self, made: Any, decorators: list[ast.expr]) -> Any:
         for each in reversed(decorators):

@@ -47,6 +47,11 @@ class Broken:
     functions: tuple[str, ...] = ()
     nodes: frozenset[int] = frozenset()
 
+    @property
+    def in_kernel(self) -> bool:
+        """Whether it stands in the code of an op, not of the suite's core."""
+        return self.place.path.startswith("kernel/")
+
 
 @dataclass
 class Watch:
@@ -61,4 +66,5 @@ class Watch:
     looked_up: dict[str, int] = field(default_factory=dict)  # field to the dict that it indexes
     broken: list[Broken] = field(default_factory=list)
     called: dict[int, Function] = field(default_factory=dict)  # by identity of their nodes
+    needed: set[int] = field(default_factory=set)  # those whose result or checks bear on the config
     spent: bool = False  # it ended before its end
