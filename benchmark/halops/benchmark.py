@@ -24,9 +24,9 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
-from core import report  # noqa: E402
+from core import report, timing  # noqa: E402
 from core.runner import ConfigError, Context  # noqa: E402
-from harness import environment, errors, record  # noqa: E402
+from harness import board, environment, errors, record  # noqa: E402
 from harness.cases import CaseConfig  # noqa: E402
 
 # The operators, and the package that has each one's scenarios.
@@ -87,6 +87,8 @@ def _run_scenarios(scenario: Scenario, cfg: Mapping[str, Any], ctx: Context) -> 
 
 def _check(scenario: Scenario, cfg: Mapping[str, Any], ctx: Context) -> None:
     """Go over the whole sweep without running any of it; raises ``ConfigError``."""
+    if not isinstance(cfg.get("backends"), list):
+        raise ConfigError(f"backends is {cfg.get('backends')!r}; write a list of names")
     ctx.checking = True
     try:
         _run_scenarios(scenario, cfg, ctx)
@@ -99,6 +101,20 @@ def _check(scenario: Scenario, cfg: Mapping[str, Any], ctx: Context) -> None:
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from None
     ctx.checking = False
+
+
+# A read that a flush slows by less than this part came from the cache nevertheless.
+_COLD = 1.1
+
+
+def _coldness(cfg: Mapping[str, Any], ctx: Context) -> float | None:
+    """``timing.coldness`` of the device, where cold times are asked for; told when it is none."""
+    if ctx.device.type != "cuda" or not cfg.get("cold_l2_cache", True):
+        return None
+    found = timing.coldness(ctx.device, bool(cfg.get("use_cuda_graph", False)))
+    if found < _COLD:
+        ctx.note(f"a flush slows reads by {found:.2f} times only: times may not be cold")
+    return found
 
 
 def _list(names: Any) -> str:
@@ -123,6 +139,9 @@ def _context(args: argparse.Namespace) -> Context:
         only=args.backend,
         dry_run_iters=args.dry_run_iters,
         repeat_iters=args.repeat_iters,
+        timer=args.timer,
+        # Asked before this process is on the device itself.
+        foreign=board.idle(device).foreign,
     )
 
 
@@ -133,6 +152,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dry-run-iters", type=int, help="warm-up calls (default: until steady)")
     parser.add_argument("--repeat-iters", type=int, help="samples (default: what 0.3 s take)")
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
+    parser.add_argument(
+        "--timer", choices=("events", "cpu"), default="events", help="what GPU times are taken with"
+    )
     parser.add_argument("--csv", type=Path, help="write the table here as CSV")
     parser.add_argument("--records", type=Path, help="append mxfleet-result/1 lines here")
     return parser.parse_args(argv)
@@ -152,7 +174,7 @@ def _run(args: argparse.Namespace) -> int:
     ctx = _context(args)
     ctx.op, ctx.scenario = op, str(cfg["scenario"])
     _check(scenario, cfg, ctx)
-    facts = environment.facts(ROOT.parent)
+    facts = environment.facts(ROOT.parent) | {"l2_coldness": _coldness(cfg, ctx)}
     code = report.definition(ROOT, op)
     if args.records is not None:
         record.append(args.records)

@@ -78,7 +78,7 @@ class Row:
             l2_bytes=l2_bytes,
             board_before=self.board["before"],
             board_after=self.board["after"],
-            foreign=self.board["foreign"],
+            foreign=[process for moment in self.board["foreign"] for process in moment or []],
         )
         return (["ABOVE_ROOFLINE"] if metrics.above_roofline(self.roofline) else []) + found
 

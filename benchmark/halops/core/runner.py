@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from harness import board, storage
+from harness.errors import DeadDeviceError
 
 from core import metrics, refcheck, timing
 from core.backends import (
@@ -49,7 +50,8 @@ class Context:
 
     ``device_record`` is the record's ``device``, ``device_model`` its model (None on a CPU).
     ``only``: the backend that ``--backend`` asks for. ``checking``: nothing is run, configurations
-    are only refused. ``on_row`` takes each row once it is decided.
+    are only refused. ``timer``: what GPU times are taken with, ``events`` or ``cpu``. ``foreign``:
+    processes of others on the device (``board.idle``). ``on_row`` takes each row once decided.
     """
 
     device: torch.device
@@ -58,6 +60,8 @@ class Context:
     only: str | None = None
     dry_run_iters: int | None = None
     repeat_iters: int | None = None
+    timer: str = "events"
+    foreign: list[dict[str, Any]] | None = None
     checking: bool = False
     op: str = ""
     scenario: str = ""
@@ -177,6 +181,7 @@ class _Case:
             row = self.row(name, "UNAVAILABLE", f"not for this case: {error}")
         except Exception as error:  # whatever a backend raises is an outcome  # noqa: BLE001
             row = self.row(name, "ERROR", _told(error))
+            _still_answers(self.ctx.device, row)
         row.started, row.duration = began, time.time() - began
         gc.collect()
         return row
@@ -197,6 +202,7 @@ class _Case:
             launch,
             ctx.device,
             cold=options.cold_l2_cache,
+            timer=ctx.timer,
             warmup=ctx.dry_run_iters,
             repeats=ctx.repeat_iters,
         )
@@ -205,7 +211,7 @@ class _Case:
             verdict = refcheck.worse(verdict, self._recheck(name, launch))
         status = {True: "PASSED", False: "FAILED", None: "UNVERIFIED"}[verdict.passed]
         row = self.row(name, status, verdict.reason, verdict=verdict)
-        row.timing, row.board = timed, {"before": before, "after": after, "foreign": []}
+        row.timing, row.board = timed, {"before": before, "after": after, "foreign": [ctx.foreign]}
         # A time that is not to be believed is not shown, and gives no rate.
         if status != "FAILED":
             row.roofline = metrics.roofline(self.spec, row.work, timed.median) if row.work else None
@@ -251,6 +257,20 @@ class _Case:
 
 def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
+
+
+def _still_answers(device: torch.device, row: Row) -> None:
+    """Raise ``DeadDeviceError`` where an error has left the device unfit for another case."""
+    if device.type != "cuda":
+        return
+    try:
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+    except RuntimeError as error:
+        raise DeadDeviceError(
+            f"after {row.backend} ({row.reason}) the GPU answers nothing in this process: "
+            f"{_told(error)}; run the other backends without it"
+        ) from None
 
 
 def _synchronize(device: torch.device) -> None:

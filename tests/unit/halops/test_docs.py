@@ -21,16 +21,19 @@ COMMON = {"backends", "refcheck", "refcheck_reference", "cold_l2_cache", "use_cu
 
 
 def _reads(scenario: str) -> dict[str, str | None]:
-    """The fields that the scenario's module reads, and each one's default (None: required)."""
-    path = Path(front_door.ROOT) / "kernel" / "attention" / "scenarios" / f"{scenario}.py"
+    return _fields(Path(front_door.ROOT) / f"kernel/attention/scenarios/{scenario}.py")
+
+
+def _fields(path: Path) -> dict[str, str | None]:
+    """The fields that a module reads, and each one's default (None: required)."""
     found: dict[str, str | None] = {}
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "cfg":
             if isinstance(node.slice, ast.Constant):
                 found[str(node.slice.value)] = None
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "cfg.get":
-            name, *default = [ast.literal_eval(arg) for arg in node.args]
-            shown = str(default[0] if default else None)
+            name, *default = [ast.unparse(arg).strip("'") for arg in node.args]
+            shown = default[0] if default else "None"
             found.setdefault(name, shown.lower() if shown in ("True", "False") else shown)
     return found
 
@@ -103,3 +106,18 @@ def test_flags_of_the_front_door_are_named() -> None:
     text = Path(front_door.__file__).read_text()
     for flag in re.findall(r'"(--[a-z-]+)"', text):
         assert flag in SCHEMA, flag
+
+
+def test_fields_of_gemm_are_those_of_the_code() -> None:
+    section = SCHEMA.split("## gemm")[1].split("## Backends of attention")[0]
+    folder = Path(front_door.ROOT) / "kernel" / "gemm"
+    read: dict[str, str | None] = {}
+    for path in [folder / "settings.py", *(folder / "scenarios").glob("*.py")]:
+        read |= {
+            name: "row" if name == "fp8_scales" else default
+            for name, default in _fields(path).items()
+            if name not in COMMON
+        }
+    # Read by subscript only where it is known to be there.
+    read |= {"masked_m": "None", "m_alignment": "128", "routing": "even"}
+    assert _documented(section) == read
