@@ -193,7 +193,7 @@ def _in_own_dtype(text: str) -> str:
         path = dotted(node.func) or ""
         known = path.startswith("torch.") and path.removeprefix("torch.") in _FLOATS
         if known and not given & {"dtype", "out", None}:
-            ends = [*node.args, *node.keywords]
+            ends: list[ast.expr | ast.keyword] = [*node.args, *node.keywords]
             last = max(ends, key=lambda one: (one.end_lineno or 0, one.end_col_offset or 0))
             edit.replace_between(last, node, ", dtype=self.dtype)")
     return edit.done()
