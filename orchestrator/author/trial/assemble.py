@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from orchestrator.author.facts import Operator, Todo
 from orchestrator.author.trial import compare
-from orchestrator.author.trial.arguments import given, read_arguments
+from orchestrator.author.trial.arguments import Column, given, read_arguments
 from orchestrator.author.trial.calls import Names, OperatorCalls
 from orchestrator.author.trial.effects import mutated_parameters
 from orchestrator.author.trial.flatten import Flat, Step, function_of
@@ -41,7 +41,8 @@ class Parts:
 class Assembly:
     """Cuts one flattened test at one of its calls of the operator.
 
-    ``constant``: a tolerance as the number that it always is, where it is one.
+    ``constant``: a tolerance as the number that it always is, where it is one. ``column``: the
+    values of a parameter of the test.
     """
 
     def __init__(
@@ -50,8 +51,10 @@ class Assembly:
         flat: Flat,
         calls: OperatorCalls,
         constant: Callable[[ast.expr | None], ast.expr | None] = lambda node: node,
+        column: Column = lambda _: (),
     ) -> None:
         self._constant = constant
+        self._column = column
         self._unit = unit
         self._flat = flat
         self._calls = calls
@@ -84,20 +87,27 @@ class Assembly:
         assert call is not None
         steps[index : index + 1] = self._plain_target(steps[index])
         line = Line(steps, index, self._mutates)
+        made = steps[index].node
+        result = made.targets[0] if isinstance(made, ast.Assign) else None
         arguments, todos = read_arguments(
             self._names.callee(call)[1],
             self._operator,
             self._definition(line, index),
             steps[index].source.place(node),
+            self._column,
+            used=self._reads_later(line, result),
         )
-        node = steps[index].node
-        result = node.targets[0] if isinstance(node, ast.Assign) else None
         parts = Parts(line, arguments, result, todos=todos)
         needed = {name for value in arguments.values() for name in reads(value)}
         parts.prepare = line.needed(needed, index)
         self._compare(parts)
         self._refer(parts)
         return parts
+
+    @staticmethod
+    def _reads_later(line: Line, result: ast.expr | None) -> bool:
+        names = set(binds(result)) if result is not None else set()
+        return any(names & what.reads for what in line.effects[line.call + 1 :])
 
     def _plain_target(self, step: Step) -> list[Step]:
         """``x.y = op(...)`` as ``result = op(...)`` and ``x.y = result``."""

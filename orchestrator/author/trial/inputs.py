@@ -60,7 +60,8 @@ class Inputs:
     def _names(self) -> list[str]:
         return [*(n for g in self.groups for n in g.names), *self.unknown]
 
-    def _column(self, name: str) -> list[Value]:
+    def column(self, name: str) -> list[Value]:
+        """The values of a parameter; empty for what is none."""
         return [
             row[group.names.index(name)]
             for group in self.groups
@@ -71,7 +72,7 @@ class Inputs:
     def _device(self) -> str:
         """The test's own name for the device, or ``device``."""
         for name in self._names():
-            values = self._column(name)
+            values = self.column(name)
             if name in ("device", "dev") or (values and all(map(devices.is_device, values))):
                 return name
         return "device"

@@ -76,6 +76,7 @@ def _with_opchecks_called(source: Source) -> Source:
 
 @dataclass
 class _Candidate:
+    operator: str
     unit: Unit
     inputs: Inputs
     flat: Flat
@@ -83,10 +84,11 @@ class _Candidate:
 
     @property
     def score(self) -> tuple[int, ...]:
-        """Compared more is better; then few open ends, more varied, a real test; then first."""
+        """Compared is better; then few open ends, its name, more varied, more compared, a test."""
         return (
             min(1, len(self.parts.outputs)),
             -len(self.inputs.unknown) - len(self.parts.todos),
+            int(self.operator in self.unit.name),
             min(1, len(self.inputs.groups)),
             len(self.parts.outputs),
             int(self.unit.is_test),
@@ -122,13 +124,13 @@ def _candidate(
     flat.steps = inputs.steps()
     if checked_late:
         flat.steps.sort(key=lambda step: compare.mentions(step.node))
-    assembly = Assembly(unit, flat, calls, inputs.constant)
+    assembly = Assembly(unit, flat, calls, inputs.constant, inputs.column)
     best: Parts | None = None
     for index in assembly.call_indices():
         parts = assembly.cut(index)
         if best is None or len(parts.outputs) > len(best.outputs):
             best = parts
-    return None if best is None else _Candidate(unit, inputs, flat, best)
+    return None if best is None else _Candidate(calls.operator.name, unit, inputs, flat, best)
 
 
 class _Writer:

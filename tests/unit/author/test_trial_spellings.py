@@ -142,7 +142,7 @@ def test_a_parametrised_test_is_preferred(read) -> None:  # type: ignore[no-unty
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        ("torch.ops._C.ret(x, 1e-5, 3)", "passes 3 arguments, ret takes 2"),
+        ("torch.ops._C.ret(x, 1e-5, 3)", "passes 3 arguments, of which the operator has 2"),
         ("torch.ops._C.ret(x, epsilon=1)", "passes argument epsilon, which ret lacks"),
         ("torch.ops._C.ret(x, x=1)", "passes argument x, twice"),
         ("torch.ops._C.ret(*some())", "what *some() passes"),
@@ -871,3 +871,69 @@ def test_aliases_of_aliases_are_one_name(read) -> None:  # type: ignore[no-untyp
     assert trial.arguments == {"out": "out", "x": "x"}
     assert trial.prepare[-1] == "out = torch.zeros_like(x)"
     assert not trial.todos
+
+
+MM = operator("mm", "out!: Tensor", "a: Tensor", "b: Tensor", "s: Tensor", "bias: Tensor?")
+WRAPPED = """
+from vllm import _custom_ops as ops
+{mark}
+def test_it({given}):
+    a = torch.randn(4, 8, device="cuda")
+    b = torch.randn(8, 8, device="cuda")
+    s = torch.randn(4, 1, device="cuda")
+    out = torch.empty(4, 8, device="cuda")
+    {call}
+    torch.testing.assert_close(out, a @ b * s)
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "wrong"),
+    [
+        ("out = ops.mm(a, b, s, torch.half)", "torch.half is a dtype"),
+        ("out = ops.mm(a, b, s, dtype)", "dtype is a dtype"),
+        ("out = ops.mm(a, b, s, None)", "None is None"),
+        ("ops.mm(out, a, b, None)", "None is None, and s of the operator a Tensor"),
+        ("ops.mm(out, a, b, 0.5)", "0.5 is a float"),
+        ("ops.mm(out, a, b, 'ieee')", "'ieee' is a str"),
+        ("out = ops.mm(a, b, s)", "it uses what the call gives back"),
+        ("ops.mm(out, a, b, s, None, 8)", "it passes 6 arguments, of which the operator has 5"),
+    ],
+)
+def test_a_wrapper_of_another_signature_is_no_call(read, call: str, wrong: str) -> None:  # type: ignore[no-untyped-def]
+    mark = '@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])'
+    trial = read(MM, WRAPPED.format(mark=mark, given="dtype", call=call))
+    assert wrong in " ".join(todo.what for todo in trial.todos)
+    assert all(name == value for name, value in trial.arguments.items())
+
+
+@pytest.mark.parametrize("call", ["ops.mm(out, a, b, s, None)", "ops.mm(out, a, b, s)"])
+def test_a_wrapper_of_the_same_signature_is_a_call(read, call: str) -> None:  # type: ignore[no-untyped-def]
+    trial = read(MM, WRAPPED.format(mark="", given="", call=call))
+    assert not trial.todos
+    assert trial.arguments["s"] == "s"
+
+
+def test_a_tensor_is_no_number(read) -> None:  # type: ignore[no-untyped-def]
+    op = operator("mm", "a: Tensor", "n: int", returns=("Tensor",))
+    trial = read(op, WRAPPED.format(mark="", given="", call="out = ops.mm(a, b)"))
+    assert "b is a tensor" in trial.todos[0].what
+
+
+def test_the_test_that_passes_what_the_schema_wants_is_chosen(read) -> None:  # type: ignore[no-untyped-def]
+    body = """
+def test_{name}():
+    x = torch.randn(4, 8, device="cuda")
+    out = torch.empty_like(x, dtype=torch.int8)
+    s = torch.tensor([0.1], device="cuda")
+    {call}
+    ref = (x / {scale}).round().to(torch.int8)
+    torch.testing.assert_close(out, ref)
+"""
+    op = operator("static_quant", "out!: Tensor", "x: Tensor", "scale: Tensor")
+    dynamic = body.format(name="dynamic_quant", call="ops.static_quant(out, x, None)", scale=2)
+    static = body.format(name="static_quant", call="ops.static_quant(out, x, s)", scale="s")
+    head = "from vllm import _custom_ops as ops\n"
+    assert read(op, head + dynamic + static).function == "test_static_quant"
+    other = body.format(name="other", call="ops.static_quant(out, x, s)", scale="s")
+    assert read(op, head + other + static).function == "test_static_quant"
