@@ -118,3 +118,66 @@ def op(
     refuse_root(root, dry_run)
     context = make_context(inventory, hosts, output)
     return gen_and_run(context, wish, force=force)
+
+
+@app.command()
+def halops(
+    wish: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[WISH]",
+            help="What to measure, in Chinese or English: 'fp8 decode, batch 1/16, kv 4k to 64k'.",
+        ),
+    ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="A HALOps repository or its benchmark folder; default: the one here, "
+            "else benchmark/halops beside the inventory.",
+        ),
+    ] = None,
+    op_name: Annotated[
+        str | None, typer.Option("--op", metavar="NAME", help="attention, gemm, ...")
+    ] = None,
+    scenario: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The scenario, as the code has it.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A field of the config: JSON, 1/16/64, 4k to 64k, names; may be repeated.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Write it without asking.")] = False,
+    keep_marks: Annotated[
+        bool,
+        typer.Option("--keep-marks", help="Inferred fields end in '# inferred'; default: asked."),
+    ] = False,
+    strip_marks: Annotated[
+        bool, typer.Option("--strip-marks", help="They do not, as where neighbours have no marks.")
+    ] = False,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="Then run it once, with the halops backend alone.")
+    ] = False,
+    inventory: InventoryOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Write a config of a HALOps checkout from a sentence and the checkout's own code.
+
+    The code is only read. What decides what is measured is asked for where it is missing; without
+    a terminal the questions are printed as JSON, and nothing is written without --yes.
+    """
+    from orchestrator.author.emit.settings import parse_sets
+    from orchestrator.cli.dialogue import make_dialogue
+    from orchestrator.errors import UsageError
+    from orchestrator.workflows.gen_halops import HalopsWish, find_root, gen_halops
+
+    if keep_marks and strip_marks:
+        raise UsageError("--keep-marks and --strip-marks say the opposite", hint="give one")
+    marks = keep_marks if keep_marks or strip_marks else None
+    asked = HalopsWish(wish or "", op_name, scenario, parse_sets(settings or ()), yes, smoke, marks)
+    dialogue = make_dialogue(json_lines=output is Output.json)
+    return gen_halops(find_root(root, inventory), asked, make_sink(output), dialogue)

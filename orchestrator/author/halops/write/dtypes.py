@@ -30,10 +30,11 @@ def spelled(meant: str, field: Field, scenario: Scenario, used: Iterable[str]) -
     names = _SAME.get(meant, (meant,))
     spelling = scenario.dtypes.get(field.name)
     own = list(spelling.aliases) if spelling is not None else []
-    known = [*own, *field.choices]
+    accepted = spelling.accepts if spelling is not None else ()
+    known = [*own, *field.choices, *accepted]
     as_torch = spelling is not None and spelling.torch is not None
     if as_torch and meant in _TORCH:
-        known = [*own, _TORCH[meant], *field.choices]
+        known = [*own, _TORCH[meant], *field.choices, *accepted]
     fit = [one for one in known if one.lower() in names]
     written = [one for one in used if one in fit]
     if written or fit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,8 +37,8 @@ def geometry(
 ) -> dict[str, Inferred]:
     """Values for all ``missing`` from one config that agrees with what is ``known`` of its shape.
 
-    Most configs' values win, those of the same scenario before others of the op; empty where no
-    config has all of them.
+    Most configs' values win, of as many the largest (small ones are for trying things out), those
+    of the same scenario before others of the op; empty where no config has all of them.
     """
     names = [each.name for each in missing]
     for configs in family(checkout, scenario):
@@ -49,7 +50,7 @@ def geometry(
         ]
         sets = Counter(json.dumps([one.values[name] for name in names]) for one in fit)
         if sets:
-            best = sets.most_common(1)[0][0]
+            best = max(sets, key=lambda key: (sets[key], _volume(json.loads(key))))
             where = next(
                 one.shown for one in fit if json.dumps([one.values[n] for n in names]) == best
             )
@@ -59,6 +60,10 @@ def geometry(
                 for name, value in zip(names, values, strict=True)
             }
     return {}
+
+
+def _volume(values: Sequence[Any]) -> int:
+    return math.prod(value for value in values if isinstance(value, int))
 
 
 def secondary(

@@ -35,7 +35,8 @@ def file_name(scenario: Scenario, values: Mapping[str, Any]) -> str:
             "-".join(short(str(one)) for one in (dtype if isinstance(dtype, list) else [dtype]))
         )
     cache = _value(have.get(CACHE_DTYPE, ()), values)
-    if isinstance(cache, str) and cache != dtype and cache.lower() not in ("none", "auto", ""):
+    # A dtype has digits in it; how scales lie (per_tensor) is no news.
+    if isinstance(cache, str) and cache != dtype and re.search(r"\d", cache):
         parts.append(f"kv-{short(cache)}")
     return re.sub(r"[^A-Za-z0-9_-]+", "-", "_".join(parts)).strip("-_")
 

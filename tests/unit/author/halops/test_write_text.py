@@ -71,7 +71,7 @@ def test_a_list_stays_on_its_line() -> None:
 
 @pytest.mark.parametrize("text", ["- 1\n", "a: [\n", ""])
 def test_what_is_no_config_is_refused(text: str) -> None:
-    with pytest.raises(TreeError, match="x.yaml"):
+    with pytest.raises(TreeError, match=r"x\.yaml"):
         read_yaml(text, "x.yaml")
 
 
