@@ -96,7 +96,8 @@ def _violation(
         return None
     text = f": {broken.message}" if broken.message else ""
     at = ", ".join(f"{name}={value!r}" for name, value in broken.values)
-    if wanted and broken.kind == "raise":
+    if wanted and broken.kind in ("raise", "assert"):
+        text = text or (f": {broken.expression} does not hold" if broken.expression else "")
         asked = {n: values[n] for n in scenario.dtypes if n in values}
         what = ", ".join(f"{n}: {v}" for n, v in asked.items())
         message = f"{', '.join(wanted)} cannot do {what or 'this'}{text}"

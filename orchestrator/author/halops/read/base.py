@@ -31,6 +31,7 @@ class Frame:
     returns: list[Any] = field(default_factory=list)
     yields: list[Any] = field(default_factory=list)
     generates: bool = False
+    call: ast.Call | None = None  # the call that this is, in the frame before it
 
     @property
     def own(self) -> dict[str, Any]:
@@ -48,6 +49,8 @@ class Base:
         self.modules: dict[str, Source | None] = {}
         self.frames: list[Frame] = []
         self.branch: list[str] = []
+        self.tests: list[ast.expr] = []  # the conditions of ``branch`` that are an if's
+        self.calling: ast.Call | None = None
         self.open_fields: list[frozenset[str]] = []  # what the conditions under way come from
         self.unsure = 0
         self.quiet = 0
@@ -166,10 +169,54 @@ class Base:
         outcome: bool | None,
         message: str = "",
         within: ast.AST | None = None,
+        fields: frozenset[str] = frozenset(),
     ) -> None:
-        """Note what fails, or may fail. ``within``: where the names stand that it depends on."""
+        """Note what fails, or may fail. ``within``: where the names stand that it depends on.
+
+        A helper that only tests what it is handed (``need(K % 32 == 0, ...)``) is told of as the
+        call of it, which says what must hold.
+        """
         if self.quiet:
             return
+        place, branch, hidden = self.place(node), tuple(self.branch), None
+        handed = self._handed(within)
+        if handed is not None:
+            within, hidden = handed, self.frames.pop()
+            place, expression = self.place(handed), ast.unparse(handed)
+            if kind == "raise":
+                branch = branch[:-1]
+                outcome = None if self.unsure else False
+            kind = "assert"
+        try:
+            names = self._names(within)
+        finally:
+            if hidden is not None:
+                self.frames.append(hidden)
+        plain = {k: v for k, v in names.items() if isinstance(v, (int, float, str))}
+        for value in names.values():
+            fields |= fields_of(value)
+        if kind == "raise" and self.open_fields:
+            fields |= self.open_fields[-1]
+        functions = [each.function for each in self.frames if each.function is not None]
+        self.watch.broken.append(
+            Broken(
+                kind,
+                place,
+                expression,
+                outcome,
+                not self.unsure,
+                branch,
+                tuple(names),
+                fields,
+                tuple(plain.items()),
+                message,
+                tuple(each.name for each in functions),
+                frozenset(id(each.node) for each in functions),
+            )
+        )
+
+    def _names(self, within: ast.AST | None) -> dict[str, Any]:
+        """The names and reads of the config in some code, with their values."""
         names: dict[str, Any] = {}
         for each in ast.walk(within) if within is not None else ():
             if isinstance(each, ast.Name):
@@ -177,28 +224,23 @@ class Base:
                     names[each.id] = self.lookup(each.id)
                 except KeyError:
                     names[each.id] = NOTHING
-        shown = tuple(
-            (name, value) for name, value in names.items() if isinstance(value, (int, float, str))
-        )
-        found: frozenset[str] = frozenset()
-        for value in names.values():
-            found |= fields_of(value)
-        if kind == "raise" and self.open_fields:
-            found |= self.open_fields[-1]
-        functions = [each.function for each in self.frames if each.function is not None]
-        self.watch.broken.append(
-            Broken(
-                kind,
-                self.place(node),
-                expression,
-                outcome,
-                not self.unsure,
-                tuple(self.branch),
-                tuple(names),
-                found,
-                shown,
-                message,
-                tuple(each.name for each in functions),
-                frozenset(id(each.node) for each in functions),
-            )
+            elif isinstance(each, ast.Subscript) and isinstance(each.slice, ast.Constant):
+                names[ast.unparse(each)] = self.evaluate(each)
+        return names
+
+    def _handed(self, test: ast.AST | None) -> ast.expr | None:
+        """What the caller handed over for a test of one parameter alone."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            test = test.operand
+        frame = self.frame
+        if not isinstance(test, ast.Name) or frame.call is None or frame.function is None:
+            return None
+        spec = frame.function.node.args
+        places = [each.arg for each in (*spec.posonlyargs, *spec.args)]
+        places = places[frame.function.bound is not None :]
+        given = dict(zip(places, frame.call.args, strict=False))
+        given.update({each.arg: each.value for each in frame.call.keywords if each.arg})
+        found = given.get(test.id)
+        return (
+            found if isinstance(found, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Call)) else None
         )

@@ -38,8 +38,13 @@ class Calls(Attributes):
             return self._config_method(target.of, target.name, node)
         args: list[Any] = []
         for each in node.args:
-            value = self.evaluate(each)
-            args += self.iterate(value, each) if isinstance(each, ast.Starred) else [value]
+            value = self.evaluate(each.value if isinstance(each, ast.Starred) else each)
+            if not isinstance(each, ast.Starred):
+                args.append(value)
+            elif isinstance(value, Unknown):
+                args += self._spread(value, target, len(args), node)
+            else:
+                args += self.iterate(value, each)
         named: dict[str, Any] = {}
         for keyword in node.keywords:
             value = self.evaluate(keyword.value)
@@ -49,7 +54,20 @@ class Calls(Attributes):
                 named.update((key, each) for key, each in value.items() if isinstance(key, str))
             elif isinstance(value, Config):
                 named[""] = value
+        self.calling = node
         return self.call(target, args, named, node)
+
+    def _spread(self, value: Unknown, target: Any, given: int, node: ast.Call) -> list[Any]:
+        """A value that is not known, spread over the parameters that are left: ``make(*shape)``."""
+        if not isinstance(target, Function):
+            return [Unknown(value.fields, dtype=value.dtype)]
+        spec = target.node.args
+        names = [each.arg for each in (*spec.posonlyargs, *spec.args)]
+        named = {keyword.arg for keyword in node.keywords}
+        left = [name for name in names[given + (target.bound is not None) :] if name not in named]
+        if value.element is not None:
+            self.watch.columns.setdefault(value.element, tuple(left))
+        return [Unknown(value.fields, dtype=value.dtype)] * len(left)
 
     def _config_method(self, config: Config, name: str, node: ast.Call) -> Any:
         args = node.args
@@ -287,6 +305,7 @@ class Calls(Attributes):
 
     def _unknown(self, target: Any, args: list[Any], named: dict[str, Any]) -> Unknown:
         """A call of what is not known: functions handed to it are taken to be called."""
+        self.calling = None
         for each in [*args, *named.values()]:
             if isinstance(each, Function) and not each.preset[1]:
                 self.enter(each, [], self.by_name(each, len(each.preset[0])))

@@ -101,7 +101,13 @@ def _with_entry(scenario: Scenario, entry_fields: dict[str, Field]) -> Scenario:
             if inner is None:
                 continue  # not this scenario's
             # The entry layer sets it: the config need not have it.
-            fields[field.expands_to] = replace(inner, required=False)
+            outer = entry_fields.get(field.expands_to, inner)
+            fields[field.expands_to] = replace(
+                inner,
+                required=False,
+                default=outer.default if inner.default_source is None else inner.default,
+                default_source=inner.default_source or outer.default_source,
+            )
         if name not in fields and name in scalars:
             continue
         if name not in fields:

@@ -67,9 +67,6 @@ class Expressions(Reads):
         self.assign(node.target, value)
         return value
 
-    def _Starred(self, node: ast.Starred) -> Any:
-        return self.evaluate(node.value)
-
     def _items(self, nodes: list[ast.expr]) -> list[Any]:
         found: list[Any] = []
         for node in nodes[:_ITEMS]:

@@ -67,7 +67,8 @@ class Machine(Statements):
         if target.bound is not None:
             args = [target.bound, *args]
         own = self._bound(target, args, named)
-        frame = Frame(target.source, [*target.scope, own], target)
+        frame = Frame(target.source, [*target.scope, own], target, call=self.calling)
+        self.calling = None
         told = len(self.watch.broken)
         self.frames.append(frame)
         try:

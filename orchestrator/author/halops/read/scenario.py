@@ -185,9 +185,10 @@ def _dtypes(
         accepted: list[str] = []
         for value in candidates:
             told, inside = _probe(sources, op, name, field.name, value)
-            broken = [each for each in told if each.sure and each.kind != "assert"]
+            broken = [each for each in told if each.sure and each.refuses]
             all_inside = frozenset().union(*inside.values())
-            if any(not each.nodes & all_inside for each in broken):
+            outside = [each for each in broken if not each.nodes & all_inside]
+            if any(each.kind != "assert" for each in outside):
                 continue
             accepted.append(value)
             for backend, nodes in inside.items():

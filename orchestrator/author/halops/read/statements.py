@@ -134,7 +134,8 @@ class Statements(Calls):
             value = self.evaluate(raised.args[0])
             message = value if isinstance(value, str) else ast.unparse(raised.args[0])
         condition = self.branch[-1] if self.branch else ""
-        self.told("raise", node, condition, None, message)
+        test = self.tests[-1] if self.tests else None
+        self.told("raise", node, condition, None, message, within=test)
 
     def _do_Assert(self, node: ast.Assert) -> None:
         value = self.evaluate(node.test)
@@ -142,7 +143,9 @@ class Statements(Calls):
         if node.msg is not None:
             text = self.evaluate(node.msg)
             message = text if isinstance(text, str) else ast.unparse(node.msg)
-        self.told("assert", node, ast.unparse(node.test), truth(value), message, within=node.test)
+        text = ast.unparse(node.test)
+        holds = truth(value)
+        self.told("assert", node, text, holds, message, node.test, fields_of(value))
 
     def _do_If(self, node: ast.If) -> Flow | None:
         value = self.evaluate(node.test)
@@ -150,13 +153,19 @@ class Statements(Calls):
         if decided is not None:
             text = ast.unparse(node.test)
             self.branch.append(text if decided else f"not ({text})")
+            self.tests.append(node.test)
             try:
                 return self.block(node.body if decided else node.orelse)
             finally:
                 self.branch.pop()
+                self.tests.pop()
         text = ast.unparse(node.test)
         inverse = text.removeprefix("not ") if text.startswith("not ") else f"not ({text})"
-        return self._either((node.body, text), (node.orelse, inverse), fields_of(value))
+        self.tests.append(node.test)
+        try:
+            return self._either((node.body, text), (node.orelse, inverse), fields_of(value))
+        finally:
+            self.tests.pop()
 
     def _either(
         self,
@@ -254,8 +263,10 @@ class Statements(Calls):
         return flow
 
     def _matches(self, subject: Any, pattern: ast.pattern) -> bool | None:
-        if isinstance(pattern, ast.MatchAs) and pattern.pattern is None:
-            return True
+        if isinstance(pattern, ast.MatchAs):
+            if pattern.name is not None:
+                self.frame.own[pattern.name] = subject
+            return True if pattern.pattern is None else self._matches(subject, pattern.pattern)
         if isinstance(pattern, ast.MatchOr):
             each = [self._matches(subject, one) for one in pattern.patterns]
             return True if True in each else (None if None in each else False)

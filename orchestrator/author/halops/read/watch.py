@@ -48,6 +48,11 @@ class Broken:
     nodes: frozenset[int] = frozenset()
 
     @property
+    def refuses(self) -> bool:
+        """Whether the code goes no further here: all but an assert that holds or may hold."""
+        return self.kind != "assert" or self.outcome is False
+
+    @property
     def in_kernel(self) -> bool:
         """Whether it stands in the code of an op, not of the suite's core."""
         return self.place.path.startswith("kernel/")

@@ -1,0 +1,3 @@
+from .rms import Rms
+
+SCENARIOS = {"rms_norm": Rms()}

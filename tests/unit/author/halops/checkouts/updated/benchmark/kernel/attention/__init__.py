@@ -1,0 +1,1 @@
+from kernel.attention import scenarios

@@ -1,0 +1,3 @@
+from .mtp import run_mtp
+
+SCENARIOS = {"mtp": run_mtp}

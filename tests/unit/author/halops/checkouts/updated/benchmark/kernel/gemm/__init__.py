@@ -1,0 +1,1 @@
+from kernel.gemm import scenarios

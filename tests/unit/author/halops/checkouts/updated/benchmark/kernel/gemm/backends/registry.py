@@ -1,0 +1,5 @@
+from kernel.gemm.backends import deep, plain
+
+REGISTRY = {}
+for module in (plain, deep):
+    REGISTRY.update(module.BACKENDS)
