@@ -83,10 +83,19 @@ def test_torch_is_held_against_the_reference_on_a_cpu(scenario: str) -> None:
     )
 
 
-def test_grouped_speedups_are_against_the_first_that_succeeds() -> None:
-    rows = run("grouped_contiguous", config("grouped_contiguous"))
-    assert only(rows, "golden").speedup == 1.0
-    assert only(rows, "torch").speedup is not None
+@pytest.mark.parametrize("scenario", ["grouped_contiguous", "group_masked"])
+def test_grouped_speedups_are_against_the_first_that_succeeds(
+    scenario: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(inputs: Any) -> Launch:
+        return lambda: torch.ones(sum(inputs.rows), 128)
+
+    monkeypatch.setattr(torch_mm, "grouped_contiguous", wrong)
+    monkeypatch.setattr(torch_mm, "padded", wrong)
+    cfg = config(scenario, masked_m=5, backends=["halops", "torch", "golden"])
+    rows = run(scenario, cfg)
+    assert [row.status for row in rows] == ["UNAVAILABLE", "FAILED", "UNVERIFIED"]
+    assert [row.speedup for row in rows] == [None, None, 1.0]
 
 
 def test_dense_moves_halops_to_the_front_grouped_keeps_the_order() -> None:

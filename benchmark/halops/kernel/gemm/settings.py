@@ -52,8 +52,9 @@ def swizzled(cfg: Config) -> bool:
 
 
 def parameters(cfg: Config, **sides: int) -> dict[str, object]:
-    """What names a case: mode, sides, and how many SMs it may use; scales where they differ."""
+    """What names a case: mode, sides, SMs it may use, its data's seed; scales where they differ."""
     found: dict[str, object] = {"mode": cfg["mode"], **sides, "sm_count": cfg.get("sm_count", 0)}
+    found["seed"] = cfg.get("seed", 0)
     if cfg["mode"] == "w8a8-fp8":
         found["fp8_scales"] = cfg.get("fp8_scales", "row")
     return found

@@ -114,7 +114,8 @@ def run_scenario(cfg: Config, ctx: Context) -> None:
             return grouped_work(mode, inputs.rows, N, K, blocks=blocks, swizzled=swizzled)
 
         params = settings.parameters(cfg, num_experts=num_experts, max_m=max_m, N=N, K=K)
-        params |= {name: cfg[name] for name in ("m_alignment", "routing") if name in cfg}
+        params["m_alignment"] = cfg.get("m_alignment", 128)
+        params["routing"] = cfg.get("routing", "even")
         run_case(
             ctx,
             cfg,
