@@ -33,6 +33,7 @@ SUBJECTS = {
     "thresholds": "Thresholds",
     "golden": "The reference",
     "style": "Style",
+    "undefined": "Names that nothing defines",
     "suppress": "Ignore comments",
 }
 

@@ -61,8 +61,8 @@ def gen_op(
     tree: Path, wish: Wish, sink: Sink, *, dry_run: bool = False, force: bool = False
 ) -> ExitCode:
     """Generate and write; tells of every file, what is left open, and what ``check`` finds."""
-    code, _ = write(tree, wish, sink, dry_run=dry_run, force=force)
-    return code
+    write(tree, wish, sink, dry_run=dry_run, force=force)
+    return ExitCode.OK
 
 
 def write(
@@ -73,8 +73,11 @@ def write(
     dry_run: bool = False,
     force: bool = False,
     close: bool = True,
-) -> tuple[ExitCode, Generated]:
-    """As ``gen_op``, with what was generated; without ``close`` the summary is left to others."""
+) -> tuple[Generated, dict[str, int]]:
+    """As ``gen_op``; returns what was generated, and how many todos, errors and so on there are.
+
+    Without ``close`` the summary is left to others.
+    """
     began = time.monotonic()
     made = generate(tree, wish)
     for text in made.notes:
@@ -97,7 +100,7 @@ def write(
                 message=closing(made, counts, dry_run),
             )
         )
-    return ExitCode.OK, made
+    return made, counts
 
 
 def closing(made: Generated, counts: Mapping[str, int], dry_run: bool) -> str:

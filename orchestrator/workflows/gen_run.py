@@ -33,13 +33,11 @@ def refuse_root(root: Path | None, dry_run: bool) -> None:
 def gen_and_run(context: Context, wish: Wish, *, force: bool = False) -> ExitCode:
     """Generate into the working folder, then push, verify and run what was generated."""
     began = time.monotonic()
-    counts: dict[str, int] = {}
     told = _Stages(context.sink)
-    _, made = write(context.suite.folder, wish, told, force=force, close=False)
-    counts = {"todos": sum(len(one.todos) for one in made.drafts)}
+    made, counts = write(context.suite.folder, wish, told, force=force, close=False)
     staged = Context(context.inventory, context.targets, told)
     code, message = ExitCode.USAGE, closing(made, counts, False)
-    if not counts["todos"]:
+    if not counts["todos"] and not counts["errors"]:
         code, message = _stages(staged, made, told)
     last = told.last
     context.sink(

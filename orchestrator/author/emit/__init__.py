@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator.author.check.undefined import undefined
 from orchestrator.author.emit.dialect import Dialect, read_dialect
 from orchestrator.author.emit.docstring import docstring
 from orchestrator.author.emit.lines import used_attributes
@@ -85,6 +87,13 @@ def _put_together(
     ]
     runner = Runner(name, operator, trial, chosen, material, dialect)
     source = runner.source(docstring(operator, trial, chosen, material, notes), todos)
+    names = [node.id for node, _ in undefined(ast.parse(source))]
+    if names:
+        todos += [
+            Todo(f"nothing defines {one}: the unit test has it from elsewhere", trial.place)
+            for one in names
+        ]
+        source = runner.source(docstring(operator, trial, chosen, material, notes), todos)
     compile(source, name, "exec", dont_inherit=True)
     if operator.allocates:
         notes.append(f"{chosen.samples} samples: every call allocates or synchronises")

@@ -455,6 +455,16 @@ def test_todos_of_the_readers_are_in_the_runner(ours: Path) -> None:
 # Foreign text.
 
 
+def test_a_name_that_nothing_defines_is_left_open(ours: Path) -> None:
+    op, tested = activation()
+    prepare = (*tested.prepare, "x = x * case.scale")
+    draft = made(ours, (op, dataclasses.replace(tested, prepare=prepare)))
+    assert [todo.what for todo in draft.todos] == [
+        "nothing defines case: the unit test has it from elsewhere"
+    ]
+    assert "# TODO(mxfleet): nothing defines case" in runner(draft)
+
+
 def test_words_of_the_source_cannot_break_out_of_the_docstring(tree: Path) -> None:
     op, tested = activation()
     nasty = Constraint('x == """\\', 'end""" \\N{x} ' + "long " * 60, SOURCE)

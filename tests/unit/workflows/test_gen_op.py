@@ -222,3 +222,17 @@ def test_what_is_left_open_is_not_run(work: Path, tmp_path: Path) -> None:
     assert code is ExitCode.USAGE and not told.of(Row)
     (summary,) = told.of(Summary)
     assert isinstance(summary, Summary) and summary.counts["todos"] >= 1
+
+
+def test_what_check_refuses_is_not_run(work: Path, tmp_path: Path) -> None:
+    sources = tmp_path / "torchlib"
+    shutil.copytree(TREES / "torchlib", sources)
+    test = sources / "unit_test" / "test_segment_mean.py"
+    text = test.read_text()
+    assert "\n    return " in text
+    test.write_text(text.replace("\n    return ", "\n    print('here')\n    return ", 1))
+    code, told = run(work, Wish("segment_mean", (sources,), (test,)))
+    assert code is ExitCode.USAGE and not told.of(Row)
+    (summary,) = told.of(Summary)
+    assert isinstance(summary, Summary) and summary.counts["todos"] == 0
+    assert summary.counts["errors"] >= 1 and "see to what is open" in (summary.message or "")
