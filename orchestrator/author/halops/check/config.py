@@ -29,8 +29,12 @@ def check_config(checkout: Checkout, op: str, values: Mapping[str, Any]) -> list
     found += rules.gpu(checkout, scenario, values)
     shaped = {each.field for each in found if each.rule == "shape"}
     named = {each.field for each in found if each.rule in ("backend", "reference")}
-    for each in evaluated(checkout, scenario, values):
+    reached = evaluated(checkout, scenario, values)
+    spelled = any(each.rule in ("dtype-spelling", "unknown-value") for each in reached)
+    for each in reached:
         # Said already, by name instead of by what comes of it.
+        if spelled and each.rule == "backend-dtype":
+            continue  # no backend knows a dtype that is none
         if shaped and (each.rule == "shape" or each.severity == "run"):
             continue
         if each.rule == "unknown-value" and named and each.field in (None, *named):

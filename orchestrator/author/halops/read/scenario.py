@@ -184,7 +184,7 @@ def _dtypes(
             candidates[field.default] = None
         accepted: list[str] = []
         for value in candidates:
-            told, inside = _probe(sources, op, name, field.name, value)
+            told, inside = _probe(sources, op, name, {field.name: value}, watch.aside)
             broken = [each for each in told if each.sure and each.refuses]
             all_inside = frozenset().union(*inside.values())
             outside = [each for each in broken if not each.nodes & all_inside]
@@ -206,14 +206,14 @@ def _dtypes(
 
 
 def _probe(
-    sources: Sources, op: str, name: str, field: str, value: str
+    sources: Sources, op: str, name: str, values: dict[str, Any], aside: frozenset[int]
 ) -> tuple[list[Broken], dict[str, frozenset[int]]]:
     """What breaks with one value of one field and everything else open."""
-    started = start.run(sources, op, name, {field: value})
+    started = start.run(sources, op, name, values, aside)
     if started is None:
         return [], {}
     table = start.backends_of(started)
-    start.visit_unseen(started, table, dtype_named(value))
+    start.visit_unseen(started, table, dtype_named(*values.values()))
     return started.machine.watch.broken, adapter_nodes(table)
 
 

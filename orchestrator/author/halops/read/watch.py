@@ -73,3 +73,12 @@ class Watch:
     called: dict[int, Function] = field(default_factory=dict)  # by identity of their nodes
     needed: set[int] = field(default_factory=set)  # those whose result or checks bear on the config
     spent: bool = False  # it ended before its end
+
+    @property
+    def aside(self) -> frozenset[int]:
+        """Functions of the suite's core that nothing of a config bears on: timing, tables."""
+        return frozenset(
+            node
+            for node, function in self.called.items()
+            if node not in self.needed and not function.source.shown.startswith("kernel/")
+        )
