@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +218,37 @@ def test_every_scenario_has_its_parts() -> None:
         assert "golden" in registry
         assert callable(module.build_inputs)
     assert metrics.GPU_SPECS
+
+
+def test_the_library_is_used_when_it_can_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "halops"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "attention.py").write_text(
+        "import torch\n"
+        "def decode_gqa(*, q, k_cache, v_cache, page_table, cu_seqlens_q, seq_lens,\n"
+        "               softmax_scale, causal, k_scale, v_scale, out_dtype):\n"
+        "    k, v = (t[page_table.long()].flatten(1, 2)[:, :int(seq_lens[0])]\n"
+        "            .repeat_interleave(q.shape[1] // t.shape[2], 2) for t in (k_cache, v_cache))\n"
+        "    q = q.view(len(seq_lens), -1, *q.shape[1:])\n"
+        "    scores = torch.einsum('bqhd,bkhd->bhqk', q.float(), k.float()) * softmax_scale\n"
+        "    out = torch.einsum('bhqk,bkhd->bqhd', scores.softmax(-1), v.float())\n"
+        "    return out.flatten(0, 1).to(out_dtype)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("halops", "halops.attention"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    cfg = SWEEPS["decode_gqa"] | {"backends": ["sdpa_math", "halops"], "batch_size": 2}
+    context = _run("decode_gqa", cfg | {"mtp_steps_list": [0]})
+    assert [(row.backend, row.status) for row in context.rows] == [
+        ("halops", "PASSED"),
+        ("sdpa_math", "PASSED"),
+    ]
+    assert context.rows[0].speedup == 1.0
+    context = _run("prefill_paged", SWEEPS["prefill_paged"] | {"backends": ["halops"]})
+    assert context.rows[0].status == "UNAVAILABLE"
+    assert "halops.attention.prefill_paged" in str(context.rows[0].reason)
+    for name in ("halops", "halops.attention"):
+        sys.modules.pop(name)

@@ -20,6 +20,7 @@ from core.backends import (
 )
 from core.metrics import Work
 from harness import environment
+from harness.errors import DeadDeviceError
 
 from orchestrator.records import parse_line
 
@@ -214,3 +215,14 @@ def test_dtypes_are_spelt_as_torch_does() -> None:
     for name in ("bf16", "nn", None, "fp8"):
         with pytest.raises(ValueError, match="bfloat16"):
             torch_dtype(name)
+
+
+def test_a_dead_device_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def illegal(device: Any) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", illegal)
+    context = _context()
+    context.device = torch.device("cuda")
+    with pytest.raises(DeadDeviceError, match=r"after raises .*illegal memory access"):
+        _run(["raises", "ok"], context, options=runner.Options(refcheck=False))

@@ -80,7 +80,6 @@ def build_inputs(cfg: Config, s_kv: int, mtp_steps: int, device: torch.device) -
 
 def adapt_halops(inputs: Any, cfg: Config) -> Launch:
     """The library halops."""
-    halops_library.entry("decode_gqa")
     return halops_library.prepare_sequences("decode_gqa", inputs)
 
 

@@ -58,7 +58,6 @@ def build_inputs(cfg: Config, prefix_len: int, chunk_len: int, device: torch.dev
 
 def adapt_halops(inputs: Any, cfg: Config) -> Launch:
     """The library halops."""
-    halops_library.entry("prefill_chunk")
     return halops_library.prepare_sequences("prefill_chunk", inputs)
 
 

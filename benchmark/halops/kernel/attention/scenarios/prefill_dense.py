@@ -53,7 +53,6 @@ def build_inputs(cfg: Config, seq_len: int, device: torch.device) -> Inputs:
 
 def adapt_halops(inputs: Any, cfg: Config) -> Launch:
     """The library halops."""
-    halops_library.entry("prefill_dense")
     return halops_library.prepare(
         "prefill_dense",
         q=inputs.q,

@@ -57,7 +57,6 @@ def build_inputs(cfg: Config, seq_len: int, device: torch.device) -> Sequences:
 
 def adapt_halops(inputs: Any, cfg: Config) -> Launch:
     """The library halops."""
-    halops_library.entry("prefill_paged")
     return halops_library.prepare_sequences("prefill_paged", inputs)
 
 
