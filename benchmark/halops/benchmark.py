@@ -186,15 +186,22 @@ def _run(args: argparse.Namespace) -> int:
             record.append(args.records, line)
 
         ctx.on_row = keep
-    _run_scenarios(scenario, cfg, ctx)
+    try:
+        _run_scenarios(scenario, cfg, ctx)
+    finally:
+        # Whatever ends a run early, what it measured is told.
+        _tell(ctx, args.csv)
+    return _exit_code(ctx.rows, args.backend)
+
+
+def _tell(ctx: Context, csv: Path | None) -> None:
     l2_bytes = ctx.device_record.get("l2_bytes")
     print(report.table(ctx.rows, l2_bytes))
     for note in ctx.notes:
         print(f"note: {note}")
-    if args.csv is not None:
-        args.csv.parent.mkdir(parents=True, exist_ok=True)
-        args.csv.write_text(report.csv_text(ctx.rows, l2_bytes), encoding="utf-8")
-    return _exit_code(ctx.rows, args.backend)
+    if csv is not None:
+        csv.parent.mkdir(parents=True, exist_ok=True)
+        csv.write_text(report.csv_text(ctx.rows, l2_bytes), encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

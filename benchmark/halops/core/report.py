@@ -144,6 +144,8 @@ def table(rows: Sequence[Row], l2_bytes: int | None) -> str:
 
     Parameters that are the same in every row are told once, above.
     """
+    if not rows:
+        return "nothing was run"
     lines = [cells(row, l2_bytes) for row in rows]
     common = _common(rows)
     for line, row in zip(lines, rows, strict=True):
@@ -156,7 +158,7 @@ def table(rows: Sequence[Row], l2_bytes: int | None) -> str:
 
 
 def _common(rows: Sequence[Row]) -> dict[str, Any]:
-    first, *others = [row.params for row in rows] or [{}]
+    first, *others = [row.params for row in rows]
     missing = object()
     return {k: v for k, v in first.items() if all(o.get(k, missing) == v for o in others)}
 
