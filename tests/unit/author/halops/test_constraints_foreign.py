@@ -80,6 +80,7 @@ def test_wrong_ones_of_decorated(
         ({"num_q_heads": 60}, "constraint", "mtp.py:21"),
         ({"mtp_steps_list": [1, 16]}, "constraint", "mtp.py:22: self.rows <= 64 does not hold"),
         ({"quant": "per_block", "s_kv_list": [100]}, "constraint", "mtp.py:36"),
+        ({"batch_sizes": [1, 2, 512]}, "constraint", "spec['batch_size']=512"),
         ({"dtype": "bf16"}, "dtype-spelling", "mtp.py:30: torch has no dtype 'bf16'"),
         ({"dtype": "fp8"}, "backend-dtype", "mtp.py:43: fa2 cannot do dtype: fp8"),
     ],

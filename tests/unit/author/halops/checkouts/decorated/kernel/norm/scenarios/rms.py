@@ -18,6 +18,8 @@ class Rms:
         return torch.randn(rows, c["hidden"], dtype=getattr(torch, c.get("dtype", "bfloat16")))
 
     def run_scenario(self, env, c):
+        c = {**c, "eps": 1e-6}
+        assert c["eps"] > 0
         table = dict(self._get_backends())
         for rows in c["rows"]:
             x = self.build_inputs(c, rows)

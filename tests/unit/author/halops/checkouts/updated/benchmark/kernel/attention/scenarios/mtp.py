@@ -69,5 +69,6 @@ def run_mtp(spec, out):
         names.insert(0, "halops")
     grid = product(spec["s_kv_list"], spec.get("mtp_steps_list") or [0])
     for kv, steps in grid:
+        assert spec["batch_size"] * kv <= 1 << 20
         inputs = build_inputs(Shape(spec, kv, steps))
         out += [_get_backends()[name](inputs, spec) for name in names]
