@@ -403,6 +403,7 @@ def main(stream: BinaryIO) -> None:
     """Serve the pipe on ``stream`` and standard output."""
     os.umask(0o022)
     reassure = guard()
+    guardian = os.getppid()
     # Not SIG_IGN, which jobs would inherit.
     signal.signal(signal.SIGHUP, lambda *_: None)
     # Frames have standard output to themselves, whatever else may print.
@@ -410,7 +411,11 @@ def main(stream: BinaryIO) -> None:
     os.dup2(2, 1)
     become_subreaper()
     agent = Agent(stream, output, reassure)
-    signal.signal(
-        signal.SIGTERM, lambda *_: threading.Thread(target=agent.end, args=("stopped",)).start()
-    )
+
+    def terminated(*_: Any) -> None:
+        # The guardian's death is no wish of anybody: what runs may go on for as long as it is held.
+        reason = "stopped" if os.getppid() == guardian else "lost"
+        threading.Thread(target=agent.end, args=(reason,)).start()
+
+    signal.signal(signal.SIGTERM, terminated)
     agent.serve()
