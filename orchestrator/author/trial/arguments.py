@@ -36,13 +36,16 @@ def read_arguments(
     operator: Operator,
     define: Define,
     place: Place,
+    *,
     column: Column = lambda _: (),
+    single: Define = lambda _: None,
     used: bool = False,
 ) -> tuple[dict[str, ast.expr], list[Todo]]:
     """The call's arguments by the operator's names, in the order of the call.
 
     ``define``: the expression that a name was assigned, for ``*args`` and ``**kwargs``.
-    ``column``: the values of a parameter of the test. ``used``: what the call returns is read.
+    ``column``: the values of a parameter of the test. ``single``: as ``define``, of names that are
+    assigned once. ``used``: what the call returns is read.
     """
     todos: list[Todo] = []
     positional: list[ast.expr] = []
@@ -74,7 +77,7 @@ def read_arguments(
     if len(positional) > len(names):
         wrong = f"it passes {len(positional)} arguments, of which the operator has {len(names)}"
     else:
-        wrong = _misfit(found, operator, define, column) or ""
+        wrong = _misfit(found, operator, single, column) or ""
     if used and operator.kind in _COMPILED and not operator.returns:
         wrong = wrong or "it uses what the call gives back, and the operator gives nothing back"
     if not wrong:

@@ -13,6 +13,7 @@ from orchestrator.author.trial.calls import Names, OperatorCalls
 from orchestrator.author.trial.effects import mutated_parameters
 from orchestrator.author.trial.flatten import Flat, Step, function_of
 from orchestrator.author.trial.inline import bound_arguments
+from orchestrator.author.trial.omissions import Omissions
 from orchestrator.author.trial.outputs import Compared, key, tolerance_reads
 from orchestrator.author.trial.scopes import binds, reads, root, value_reads
 from orchestrator.author.trial.sides import assignments, out_of_loops, plain
@@ -86,7 +87,7 @@ class Assembly:
         call = self._call_in(node)
         assert call is not None
         steps[index : index + 1] = self._plain_target(steps[index])
-        line = Line(steps, index, self._mutates)
+        line = Line(steps, index, self._mutates, lambda step: self._call_in(step.node) is not None)
         made = steps[index].node
         result = made.targets[0] if isinstance(made, ast.Assign) else None
         arguments, todos = read_arguments(
@@ -94,7 +95,8 @@ class Assembly:
             self._operator,
             self._definition(line, index),
             steps[index].source.place(node),
-            self._column,
+            column=self._values(line),
+            single=self._single(line),
             used=self._reads_later(line, result),
         )
         parts = Parts(line, arguments, result, todos=todos)
@@ -175,6 +177,28 @@ class Assembly:
 
         return define
 
+    def _values(self, line: Line) -> Column:
+        """The values of a parameter that the test gives no other one."""
+        bound = {name for what in line.effects for name in what.binds}
+        return lambda name: () if name in bound else self._column(name)
+
+    @staticmethod
+    def _single(line: Line) -> Callable[[str], ast.expr | None]:
+        """What a name is that is assigned once, whatever the condition."""
+
+        def define(name: str) -> ast.expr | None:
+            steps = [
+                step
+                for step, what in zip(line.steps, line.effects, strict=True)
+                if name in what.binds
+            ]
+            if len(steps) != 1 or steps[0].when or steps[0].loops:
+                return None
+            made = [v for t, v, e in assignments(steps[0].node) if t == name and e is None]
+            return made[0] if len(made) == 1 else None
+
+        return define
+
     def _unpacked(
         self, line: Line, index: int
     ) -> Callable[[str], tuple[ast.expr, int | None] | None]:
@@ -219,10 +243,19 @@ class Assembly:
         for candidates in (strong, raw):
             for found, step, index in candidates:
                 told = self._told_apart(found, step, index, line, roots)
+                if told is not None and self._called_again(told, line):
+                    continue
                 if told is not None and all(key(told) != key(o) for o in parts.outputs):
                     parts.outputs.append(told)
             if parts.outputs:
                 break
+
+    @staticmethod
+    def _called_again(told: Compared, line: Line) -> bool:
+        """Whether what is compared is not this call's, but a later one's."""
+        family = line.sharing.family(reads(told.actual))
+        later = (line.effects[k] for k in line.calls if line.call < k < told.index)
+        return any((what.changes | what.binds) & family for what in later)
 
     def _functions(self, step: Step) -> Callable[[str], ast.AST | None]:
         """The test's functions by name, as ``step`` sees them."""
@@ -291,8 +324,33 @@ class Assembly:
                 parts.prepare |= {index, *line.needed(line.effects[index].reads, index)}
         parts.reference -= parts.prepare | parts.after
         self._follow(parts)
+        self._look_for_omissions(parts, roots)
         self._name_expected(parts, roots)
         parts.copied = self._copied(parts, written)
+
+    def _look_for_omissions(self, parts: Parts, roots: set[str]) -> None:
+        """Tell where the slices are not all that the test does to what it expects, and passes."""
+        kept = parts.prepare | parts.reference | parts.after
+        omissions = Omissions(parts.line, kept, self._names)
+        lacking = [omissions.of_expected(o.expected, o.index) for o in parts.outputs]
+        # A second call of the operator is no reference where the test has one besides.
+        of_another = [bool(found) and all(one.own for one in found) for found in lacking]
+        if not all(of_another):
+            chosen = [n for n, alone in enumerate(of_another) if not alone]
+            parts.outputs = [parts.outputs[n] for n in chosen]
+            lacking = [lacking[n] for n in chosen]
+        found = [one for each in lacking for one in each]
+        found += omissions.of_arguments(parts.arguments.values())
+        for text, step in {str(one): one.step for one in found}.items():
+            parts.todos.append(Todo(text, step.source.place(step.node)))
+        written = parts.line.sharing.family(roots)
+        for output, missing in zip(parts.outputs, lacking, strict=True):
+            if not missing and omissions.nothing_computed(output.expected, output.index, written):
+                what = (
+                    f"what {ast.unparse(output.expected)} should be: it depends on nothing but "
+                    "constants, or on what the operator overwrites, as it was before"
+                )
+                parts.todos.append(Todo(what, output.step.source.place(output.step.node)))
 
     def _follow(self, parts: Parts) -> None:
         """Move what must come later behind ``after``.
@@ -315,10 +373,14 @@ class Assembly:
     def _name_expected(self, parts: Parts, roots: set[str]) -> None:
         """Expected values that are computed in the comparison itself get names."""
         named: list[Compared] = []
+        passed = {name for value in parts.arguments.values() for name in reads(value)}
         for output in parts.outputs:
             taint = parts.line.tainted(roots, output.index)
             value = output.expected
+            # An element of what was computed has a name; x[:, perm] and x * 2 are computed here.
             plain = not any(isinstance(n, ast.Call) for n in ast.walk(value))
+            plain = plain and (isinstance(value, ast.Name) or root(value) not in {None, *passed})
+            plain = plain or not reads(value)
             if plain or value_reads(value) & taint or output.step.when:
                 named.append(output)
                 continue

@@ -42,16 +42,21 @@ _COPIES = frozenset(("clone", "copy", "deepcopy"))
 
 
 class Line:
-    """Statements of a test in order; ``call`` is the index of the operator's call."""
+    """Statements of a test in order.
+
+    ``call``: index of the call of the operator that the trial is of. ``calls``: of all its calls.
+    """
 
     def __init__(
         self,
         steps: list[Step],
         call: int,
         mutates: Callable[[Step], Callable[[ast.Call], Iterable[ast.expr]]],
+        calls: Callable[[Step], bool],
     ) -> None:
         self.steps = steps
         self.call = call
+        self.calls = {index for index, step in enumerate(steps) if calls(step)}
         self.sharing = Sharing()
         self.effects: list[Effect] = []
         for step in steps:
@@ -61,13 +66,13 @@ class Line:
     def needed(self, names: Iterable[str], before: int) -> set[int]:
         """Indices of the statements that make ``names`` what they are at index ``before``.
 
-        The operator's call itself and rounds of a loop are never among them.
+        Calls of the operator and rounds of a loop are never among them.
         """
         wanted = set(names)
         found: set[int] = set()
         for index in range(before - 1, -1, -1):
             step, what = self.steps[index], self.effects[index]
-            if index == self.call or step.loops:
+            if index in self.calls or step.loops:
                 continue
             if not (what.binds & wanted or what.changes & self.sharing.around(wanted)):
                 continue

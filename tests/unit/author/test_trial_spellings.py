@@ -937,3 +937,17 @@ def test_{name}():
     assert read(op, head + dynamic + static).function == "test_static_quant"
     other = body.format(name="other", call="ops.static_quant(out, x, s)", scale="s")
     assert read(op, head + other + static).function == "test_static_quant"
+
+
+@pytest.mark.parametrize(
+    "bias",
+    [
+        "bias = torch.randn(8, device='cuda') if bias else None",
+        "bias = None\n    if dtype == torch.half: bias = torch.randn(8, device='cuda')",
+    ],
+)
+def test_a_parameter_that_is_bound_again_is_no_misfit(read, bias: str) -> None:  # type: ignore[no-untyped-def]
+    mark = '@pytest.mark.parametrize("bias", [True, False])\n'
+    mark += '@pytest.mark.parametrize("dtype", [torch.half])'
+    call = f"{bias}\n    ops.mm(out, a, b, bias, None)"
+    assert not read(MM, WRAPPED.format(mark=mark, given="bias, dtype", call=call)).todos
