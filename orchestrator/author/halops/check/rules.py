@@ -18,6 +18,11 @@ def close(name: Any, known: Iterable[str]) -> str:
     return f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
 
 
+def _among(name: Any, known: Iterable[str]) -> bool:
+    """Whether it is one of the names; YAML may give a list or a mapping for one."""
+    return isinstance(name, str) and name in known
+
+
 def scenario_of(op: Op, values: Mapping[str, Any]) -> tuple[Scenario | None, list[Violation]]:
     """The scenario that the values name, or what is wrong with it."""
     name = values.get("scenario")
@@ -45,6 +50,13 @@ def names_and_fields(
             message = f"{scenario.name} does not read {name}"
             hint = close(name, scenario.fields)
             yield Violation("warning", "unread", message, scenario.place, name, hint)
+    for name, spelling in scenario.dtypes.items():
+        value = values.get(name)
+        if value is not None and not isinstance(value, str) and spelling.accepts:
+            place = spelling.torch or scenario.fields[name].place
+            message = f"{name} must be a name, not {str(value)[:40]}"
+            hint = f"known: {', '.join(spelling.accepts)}"
+            yield Violation("error", "dtype-spelling", message, place, name, hint)
     yield from _batch(scenario, values)
 
 
@@ -81,7 +93,7 @@ def backends(scenario: Scenario, values: Mapping[str, Any]) -> Iterator[Violatio
         if field.name in values and not named:
             yield Violation("error", "backend", "no backend is named", field.place, field.name)
         for name in named if scenario.backends else ():
-            if name not in scenario.backends:
+            if not _among(name, scenario.backends):
                 place = next(iter(scenario.backends.values())).place
                 message = f"{scenario.name} has no backend {name!r}"
                 hint = close(name, scenario.backends)
@@ -120,7 +132,7 @@ def _order(scenario: Scenario, field: Field, named: list[Any]) -> Iterator[Viola
 
 def _reference(scenario: Scenario, values: Mapping[str, Any]) -> Iterator[Violation]:
     name = values.get("refcheck_reference")
-    if name is not None and scenario.backends and name not in scenario.backends:
+    if name is not None and scenario.backends and not _among(name, scenario.backends):
         place = next(iter(scenario.backends.values())).place
         message = f"refcheck_reference {name!r} is no backend of {scenario.name}"
         hint = close(name, scenario.backends)
@@ -133,7 +145,7 @@ def gpu(checkout: Checkout, scenario: Scenario, values: Mapping[str, Any]) -> It
     if specs is None:
         return
     name = values.get("gpu_type")
-    if name is not None and name not in specs.specs:
+    if name is not None and not _among(name, specs.specs):
         hint = close(name, specs.specs)
         if specs.fallback is not None:
             message = f"gpu_type {name!r} is unknown, and the code silently takes another for it"

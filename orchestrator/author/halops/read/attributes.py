@@ -104,7 +104,7 @@ class Attributes(Expressions):
         if isinstance(value, Outside) and value.name == "torch":
             for field in fields_of(name):
                 self.watch.torch_names.setdefault(field, self.place(node))
-            if name in TORCH_DTYPES:
+            if isinstance(name, str) and name in TORCH_DTYPES:
                 return Dtype(name)
             if self.config.names(name):
                 if len(args) < 3:

@@ -111,6 +111,15 @@ def test_a_missing_field_and_an_unknown_op(checkout: Checkout) -> None:
     assert found.rule == "op" and "attention" in found.hint
 
 
+@pytest.mark.parametrize("field", ["dtype", "backends", "gpu_type", "refcheck_reference"])
+@pytest.mark.parametrize("value", [[[]], {"a": 1}, 5, [None], True])
+def test_values_of_any_type_are_refused_not_stumbled_over(
+    checkout: Checkout, field: str, value: Any
+) -> None:
+    found = check_config(checkout, "attention", {**DECODE, field: value})
+    assert any(each.field == field for each in found)
+
+
 def test_what_is_only_told(checkout: Checkout) -> None:
     later = {**DECODE, "backends": ["fi", "halops"]}
     assert said(check_config(checkout, "attention", later)) == [("note", "halops-first")]
