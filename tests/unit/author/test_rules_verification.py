@@ -326,7 +326,12 @@ LOOK_ALIKES = [
     _end(NONE, "torch.testing.assert_close(out, out_ref)", "return True, 0.0"),
     _end(NONE, "assert torch.equal(out, out_ref)", "return True, 0.0"),
     _end(NONE, "self.assert_near(out, out_ref)", "return True, 0.0"),
-    _end(NONE, "compare_tensors(out, out_ref)", "return True, 0.0"),
+    _end(
+        NONE,
+        "from torch.testing import compare_tensors",
+        "compare_tensors(out, out_ref)",
+        "return True, 0.0",
+    ),
     _end(NONE, "if not torch.equal(out, out_ref):", "    return False, 1.0", "return True, 0.0"),
     _end(NONE, "passed = torch.equal(out, out_ref)", "return passed, 0.0 if passed else 1.0"),
     _end(NONE, "diff = (out - out_ref).abs().max().item()", "return diff < 1e-3, diff"),

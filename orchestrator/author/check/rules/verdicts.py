@@ -13,6 +13,7 @@ from orchestrator.author.check.rules.data import text_of
 from orchestrator.author.check.rules.verification import VERIFY
 from orchestrator.author.check.runner import Runner
 from orchestrator.author.check.source import Function
+from orchestrator.inventory.spelling import short
 
 _CHECKS = frozenset({"exact", "close", "cosine", "topk", "unordered"})
 _RAISES = re.compile(r"assert|check|verify|compare|raise|expect", re.IGNORECASE)
@@ -141,6 +142,9 @@ def no_comparison(benchmark: Benchmark) -> Iterator[Hit]:
         ):
             yield Hit(runner.source.at(node), "the verdict is or-ed with True")
             return
+    if _empty_verdict(runner):
+        yield Hit(runner.source.at(method), "the verdict is over no comparison at all")
+        return
     returns = _own_returns(runner, method)
     always = [node for node in returns if _always_true(runner, node.value)]
     if not returns or len(always) != len(returns) or _may_fail(runner):
@@ -148,6 +152,93 @@ def no_comparison(benchmark: Benchmark) -> Iterator[Hit]:
     compared = any(True for _ in comparisons(runner))
     what = "whatever the comparisons say" if compared else "without comparing anything"
     yield Hit(runner.source.at(always[0]), f"passes {what}")
+
+
+def _empty_verdict(runner: Runner) -> bool:
+    """Whether ``verify.verdict()`` is asked, and nothing that is called could have compared."""
+    asked = False
+    for function in reached(runner):
+        for call in runner.calls(function):
+            name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+            asked |= name == "verdict"
+            given = [*call.args, *(word.value for word in call.keywords)]
+            hands_on = any(_own_object(runner, one) for one in given)
+            if name in _CHECKS or name == "check_diff" or name in _EQUALITIES or hands_on:
+                return False
+    return asked and not _may_fail(runner)
+
+
+def _own_object(runner: Runner, node: ast.expr) -> bool:
+    """Whether ``self`` or ``self.verify`` itself is handed to somebody, who may compare with it."""
+    if isinstance(node, ast.Name):
+        return node.id == runner.own_name(node)
+    return runner.attribute(node) == "verify"
+
+
+@rule(
+    "weak-verdict",
+    "error",
+    why="A verdict that is or-ed with something else passes where the comparison did not.",
+    fix="let the comparison alone decide, with the threshold that is meant and its reason",
+)
+def weak_verdict(benchmark: Benchmark) -> Iterator[Hit]:
+    """What ``run_verification`` returns passes where any of several conditions holds."""
+    runner = benchmark.runner
+    method = runner.method(VERIFY) if runner is not None else None
+    if runner is None or method is None:
+        return
+    told: set[ast.AST] = set()
+    for node in _weak_returns(runner, method, 0):
+        literal = any(isinstance(v, ast.Constant) for v in getattr(node, "values", ()))
+        if node not in told and not literal:  # with True: another rule
+            told.add(node)
+            message = f"either side passes: {short(ast.unparse(node), 60)}"
+            yield Hit(runner.source.at(node), message)
+
+
+def _weak_returns(runner: Runner, function: Function, depth: int) -> Iterator[ast.expr]:
+    for returned in _own_returns(runner, function):
+        yield from _weakens(runner, _verdict(returned.value), depth)
+
+
+def _verdict(node: ast.expr | None) -> ast.expr | None:
+    return node.elts[0] if isinstance(node, ast.Tuple) and node.elts else node
+
+
+_DEEPEST = 8  # names behind names
+
+
+def _weakens(runner: Runner, node: ast.expr | None, depth: int) -> Iterator[ast.expr]:
+    """Where a condition passes by one of several alone; beneath ``not`` that is stricter."""
+    if isinstance(node, ast.BoolOp | ast.BinOp) and isinstance(node.op, ast.Or | ast.BitOr):
+        yield node
+    elif isinstance(node, ast.BoolOp):
+        for one in node.values:
+            yield from _weakens(runner, one, depth)
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):
+        yield from _weakens(runner, node.left, depth)
+        yield from _weakens(runner, node.right, depth)
+    elif isinstance(node, ast.IfExp):
+        yield from _weakens(runner, node.body, depth)
+        yield from _weakens(runner, node.orelse, depth)
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("bool", "all") and node.args:
+        yield from _weakens(runner, node.args[0], depth)
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) == "any":
+        yield node
+    elif isinstance(node, ast.Call) and depth < _DEEPEST:
+        callee = runner.callee(node)
+        if callee is not None:
+            yield from _weak_returns(runner, callee, depth + 1)
+    elif isinstance(node, ast.Name) and depth < _DEEPEST:
+        scope = runner.source.scope(node)
+        for other in runner.source.walk(ast.Name, scope):
+            if other.id != node.id or isinstance(other.ctx, ast.Load):
+                continue
+            parent = runner.source.parent(other)
+            if isinstance(parent, ast.AugAssign) and isinstance(parent.op, ast.BitOr):
+                yield parent.value
+            elif isinstance(parent, ast.Assign) and parent.targets == [other]:
+                yield from _weakens(runner, parent.value, depth + 1)
 
 
 def _own_returns(runner: Runner, method: Function) -> list[ast.Return]:
