@@ -8,7 +8,6 @@ from typing import Any
 
 from orchestrator.author.halops.read import library
 from orchestrator.author.halops.read.attributes import CONFIG_NAME, Attributes
-from orchestrator.author.halops.read.expressions import truth
 from orchestrator.author.halops.read.values import (
     NOTHING,
     Class,
@@ -22,6 +21,7 @@ from orchestrator.author.halops.read.values import (
     fields_of,
     joined,
     known,
+    truth,
     united,
 )
 

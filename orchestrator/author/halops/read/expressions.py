@@ -16,26 +16,17 @@ from orchestrator.author.halops.read.values import (
     Function,
     Method,
     Object,
-    Outside,
     Source,
     Unknown,
     fields_of,
     joined,
     known,
+    truth,
     united,
 )
 
 _ITEMS = 4096  # items of one literal, range or loop
 _CONFIGS = frozenset(("cfg", "conf", "config"))
-
-
-def truth(value: Any) -> bool | None:
-    """Whether a value counts as true, None where only a run shows."""
-    if isinstance(value, (Function, Class, Source, Method, Dtype, Object)):
-        return True
-    if isinstance(value, (Unknown, Outside, Config)):
-        return None
-    return bool(value)
 
 
 class Expressions(Reads):

@@ -7,7 +7,6 @@ from enum import Enum
 from typing import Any
 
 from orchestrator.author.halops.read.calls import Calls
-from orchestrator.author.halops.read.expressions import truth
 from orchestrator.author.halops.read.values import (
     NOTHING,
     Class,
@@ -20,6 +19,7 @@ from orchestrator.author.halops.read.values import (
     fields_of,
     joined,
     known,
+    truth,
 )
 
 _ROUNDS = 4096

@@ -225,3 +225,12 @@ def same(one: Any, other: Any) -> bool:
     if type(one) is not type(other) or not (known(one) and known(other)):
         return False
     return bool(one == other)
+
+
+def truth(value: Any) -> bool | None:
+    """Whether a value counts as true, None where only a run shows."""
+    if isinstance(value, (Function, Class, Source, Method, Dtype, Object)):
+        return True
+    if isinstance(value, (Unknown, Outside, Config)):
+        return None
+    return bool(value)
