@@ -56,6 +56,8 @@ class Flat:
     device: ast.expr | None = None
     dtype: ast.expr | None = None
     names: Names | None = None
+    # Loops around the call that the test compares only behind: each round is a part.
+    rounds: list[tuple[ast.For | ast.AsyncFor, Source]] = field(default_factory=list)
 
 
 def flatten(unit: Unit, body: Iterable[ast.stmt], calls: OperatorCalls) -> Flat:
@@ -224,6 +226,8 @@ class _Flattener:
             for statement in node.body:
                 read |= set(reads(statement))
             if read & set(binds(node.target)):
+                if not self._holds(node, "compare", where.source):
+                    self._flat.rounds.append((node, where.source))
                 self._flat.loops.append((node.target, node.iter))
                 first = ast.Call(
                     ast.Name("next", ast.Load()),

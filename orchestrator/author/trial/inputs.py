@@ -164,7 +164,7 @@ class Inputs:
                     rows.append(tuple(names[n] for n in binds(target)))
             except (NotLiteral, TypeError):
                 continue
-            if not rows:
+            if not rows or set(binds(target)) & set(self._names()):
                 continue
             place = self._unit.source.place(iterable)
             self.groups.extend(Group(tuple(binds(target)), rows, place).independent())

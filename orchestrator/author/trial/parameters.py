@@ -238,6 +238,13 @@ class Reader:
 
     # -- callers --------------------------------------------------------------------------------
 
+    def is_shared(self, unit: Unit) -> bool:
+        """Whether several tests of the file call ``unit``, which is none itself."""
+        if unit.is_test:
+            return False
+        tests = [u for u in self._units if u.is_test and calls_of(unit.name, u.node.body)]
+        return len(tests) > 1
+
     def _from_callers(self, unit: Unit, depth: int) -> list[Group]:
         """Values that the file's other functions, or its script, call ``unit`` with."""
         rows: list[tuple[Value, ...]] = []

@@ -18,7 +18,7 @@ from orchestrator.author.trial.flatten import Flat, Step, flatten
 from orchestrator.author.trial.inputs import Inputs, promoted
 from orchestrator.author.trial.outputs import as_outputs, conditions
 from orchestrator.author.trial.parameters import Reader, as_parameters, lookup_in
-from orchestrator.author.trial.scopes import BUILTINS, binds, reads, unbound
+from orchestrator.author.trial.scopes import BUILTINS, binds, last_name, reads, unbound
 from orchestrator.author.trial.select import selected
 from orchestrator.author.trial.source import Source, imported_names, read
 from orchestrator.author.trial.units import Unit, units
@@ -77,6 +77,7 @@ def _with_opchecks_called(source: Source) -> Source:
 @dataclass
 class _Candidate:
     operator: str
+    shared: bool  # several tests call it, so that its parameters hold the values of all
     unit: Unit
     inputs: Inputs
     flat: Flat
@@ -84,10 +85,13 @@ class _Candidate:
 
     @property
     def score(self) -> tuple[int, ...]:
-        """Compared is better; then few open ends, its name, more varied, more compared, a test."""
+        """Compared is better; then few open ends, what several tests call, the operator's name;
+        then more varied, more compared, a test.
+        """
         return (
             min(1, len(self.parts.outputs)),
             -len(self.inputs.unknown) - len(self.parts.todos),
+            int(self.shared),
             int(self.operator in self.unit.name),
             min(1, len(self.inputs.groups)),
             len(self.parts.outputs),
@@ -130,7 +134,29 @@ def _candidate(
         parts = assembly.cut(index)
         if best is None or len(parts.outputs) > len(best.outputs):
             best = parts
-    return None if best is None else _Candidate(calls.operator.name, unit, inputs, flat, best)
+    if best is not None and best.outputs:
+        best.todos.extend(_rounds(flat, best, calls.operator.name))
+    return (
+        None
+        if best is None
+        else _Candidate(calls.operator.name, reader.is_shared(unit), unit, inputs, flat, best)
+    )
+
+
+def _rounds(flat: Flat, parts: Parts, name: str) -> list[Todo]:
+    """Loops that call the operator for one part after the other of what is compared at the end."""
+    at = parts.line.steps[parts.line.call].node.lineno
+    return [
+        Todo(
+            f"the operator's calls for each {ast.unparse(loop.target)} in "
+            f"{ast.unparse(loop.iter)}: the test compares what all of them did, the benchmark "
+            "calls it once; write out one call and what it does",
+            source.place(loop),
+        )
+        for loop, source in flat.rounds
+        if not any(last_name(n) == name for n in ast.walk(loop))
+        or loop.lineno <= at <= (loop.end_lineno or at)
+    ]
 
 
 class _Writer:

@@ -209,3 +209,38 @@ def test_two_runs_of_the_operator_are_compared_by_no_reference(read) -> None:  #
     )
     assert [o.expected for o in trial.outputs] == ["expected"]
     assert not trial.todos
+
+
+@pytest.mark.parametrize("loop", ["range(4)", "range(chunks)", "torch.arange(4).tolist()"])
+@pytest.mark.parametrize("call", ["torch.ops._C.scan(acc, x[i])", "run(acc, x[i])"])
+def test_a_call_a_round_is_not_what_is_compared_at_the_end(read, loop: str, call: str) -> None:  # type: ignore[no-untyped-def]
+    trial = read(
+        SCAN,
+        f"""
+        def run(a, b):
+            torch.ops._C.scan(a, b)
+        chunks = 4
+        acc = torch.zeros_like(x)
+        for i in {loop}:
+            {call}
+        torch.testing.assert_close(acc, x.cumsum(-1))
+        """,
+    )
+    assert "calls for each i" in _said(trial)
+
+
+def test_a_loop_of_trials_is_several_trials(read) -> None:  # type: ignore[no-untyped-def]
+    trial = read(
+        SCAN,
+        """
+        for n in (4, 8):
+            y = torch.randn(n, device="cuda")
+            acc = torch.zeros_like(y)
+            torch.ops._C.scan(acc, y)
+            torch.testing.assert_close(acc, y.cumsum(-1))
+        for n in (2, 3):
+            torch.ops._C.scan(acc, y[:n])
+        """,
+    )
+    assert not trial.todos
+    assert [p.values for p in trial.parameters] == [("4", "8")]

@@ -951,3 +951,41 @@ def test_a_parameter_that_is_bound_again_is_no_misfit(read, bias: str) -> None: 
     mark += '@pytest.mark.parametrize("dtype", [torch.half])'
     call = f"{bias}\n    ops.mm(out, a, b, bias, None)"
     assert not read(MM, WRAPPED.format(mark=mark, given="bias, dtype", call=call)).todos
+
+
+RUN = """
+def run_case({own}rows, cols, dtype=torch.float32):
+    x = torch.randn(rows, cols, dtype=dtype, device="cuda")
+    out = torch.empty_like(x)
+    torch.ops._C.silu(out, x)
+    torch.testing.assert_close(out, x * x.sigmoid())
+"""
+
+
+def test_values_of_all_callers_count(read) -> None:  # type: ignore[no-untyped-def]
+    tests = """
+def test_small_silu():
+    run_case(4, 8)
+@pytest.mark.parametrize("cols", [16, 32])
+def test_large_silu(cols):
+    run_case(4096, cols, torch.float16)
+"""
+    found = _parameters(read(SILU, RUN.format(own="") + tests))
+    assert found["rows"] == ("4", "4096", "4096")
+    assert found["cols"] == ("8", "16", "32")
+    assert found["dtype"] == ("torch.float32", "torch.float16", "torch.float16")
+
+
+def test_values_of_all_methods_count(read) -> None:  # type: ignore[no-untyped-def]
+    methods = (
+        RUN.format(own="self, ")
+        + """
+def test_small(self):
+    self.run_case(4, 8)
+def test_large(self):
+    self.run_case(4096, cols=8192)
+"""
+    )
+    text = "import unittest\nclass TestIt(unittest.TestCase):\n" + textwrap.indent(methods, "    ")
+    found = _parameters(read(SILU, text))
+    assert found["rows"] == ("4", "4096") and found["cols"] == ("8", "8192")
