@@ -8,6 +8,7 @@ import pytest
 from seeded.trees import Seed, check_clean, check_seed, seed
 
 ITSELF, CLONE, AFTER = "output-with-itself", "output-with-its-clone", "reference-after-call"
+OWN = "reference-is-operator"
 ONE_LINE, LAYOUT, ROTARY = "one-line-reference", "value-cache-layout", "rotary-cache-dtype"
 _END = """        out_ref = _ref_my_op(x, y).to(out.dtype)
         return self.check_diff(out, out_ref, threshold=0.999999)
@@ -40,7 +41,29 @@ def _gemm(*lines: str) -> Seed:
     return seed(ONE_LINE, "w4_gemm", (_STEPS, text), line=lines[-1])
 
 
+_OP = "torch.ops._C.my_op"
+_BY_OPERATOR = f"""    total = torch.empty_like(x)
+    {_OP}(x, y, total)
+    return total
+"""
+_BY_TORCH = "    total = x.float() + y.float()\n    return total\n"
+
 SEEDS = [
+    seed(OWN, "my_op", (_BY_TORCH, _BY_OPERATOR), line=f"{_OP}(x, y, total)"),
+    _end(
+        OWN,
+        "out_ref = torch.empty_like(out)",
+        f"{_OP}(x, y, out_ref)",
+        "return self.check_diff(out, out_ref)",
+        line=f"{_OP}(x, y, out_ref)",
+    ),
+    _end(
+        OWN,
+        "out_ref = torch.empty_like(out)",
+        f"{_OP}(x.clone(), y.clone(), out_ref)",
+        "return torch.equal(out, out_ref.float()), 0.0",
+        line=f"{_OP}(x.clone()",
+    ),
     _end(ITSELF, "return self.check_diff(out, out)"),
     _end(ITSELF, "ref = out", "return self.check_diff(out, ref)"),
     _end(ITSELF, "ref = out.view(-1)", "return self.check_diff(out.flatten(), ref)"),
@@ -206,6 +229,13 @@ SEEDS = [
 ]
 
 LOOK_ALIKES = [
+    _end(
+        OWN,
+        "other, other_out = x + 1, torch.empty_like(out)",
+        f"{_OP}(other, y, other_out)",
+        "both = torch.equal(out, _ref_my_op(x, y))",
+        "return both and torch.equal(other_out, _ref_my_op(other, y)), 0.0",
+    ),
     # Before the call a clone is right.
     seed(ITSELF, "fused_add_rms", (_CLONES, _CLONES + "        x_in = x_in.contiguous()\n")),
     # Is there a NaN?

@@ -92,6 +92,15 @@ SEEDS = [
     ),
     seed(MORE, "awq_gemm", (_CALL, "        input = torch.relu(input)\n" + _CALL)),
     seed(MORE, "awq_gemm", (_CALL, "        self.synchronize(0)\n" + _CALL)),
+    seed(MORE, "awq_gemm", (_CALL, "        input = input * 2\n" + _CALL)),
+    seed(
+        MORE,
+        "awq_gemm",
+        (_CALL, _CALL + "        self.out = self.out + 1\n"),
+        line="self.out = self.out + 1",
+    ),
+    seed(MORE, "awq_gemm", (_CALL, "        input += 1\n" + _CALL)),
+    seed(MORE, "awq_gemm", (_CALL, "        input[0] = 1\n" + _CALL)),
     seed(
         MORE,
         "my_op",

@@ -79,6 +79,7 @@ class Assignments(Calls):
         index = self.evaluate(target.slice, frame)
         for one in options(owner):
             if isinstance(one, Tensor):
+                self.machine.computes(target, "store", one, value)
                 whole = isinstance(target.slice, ast.Slice) and not (
                     target.slice.lower or target.slice.upper or target.slice.step
                 )

@@ -153,6 +153,8 @@ class Expressions(Names):
     def binary(self, operator: ast.operator, left: Value, right: Value, node: ast.AST) -> Value:
         """A binary operation; with a tensor in it a tensor."""
         if any(isinstance(o, Tensor) for side in (left, right) for o in options(side)):
+            if isinstance(node, ast.BinOp):
+                self.machine.computes(node, type(operator).__name__, left, right)
             made = self.machine.computed(node, left, right)
             if isinstance(operator, ast.Sub):
                 self.machine.compared(node, "-", left, right)

@@ -25,6 +25,8 @@ from orchestrator.author.check.runner import Runner
 # Steps and calls within calls that one phase may take: hostile code ends, real runners need 2000.
 MOST_STEPS = 40_000
 DEEPEST = 24
+# Names of events for operators between tensors, which only a launcher must not have.
+ARITHMETIC = "arithmetic:"
 # Items of a known sequence that a loop goes through one by one.
 UNROLLED = 12
 
@@ -158,6 +160,11 @@ class Machine:
             if first.kind == "computed" and first.version:
                 made.copy_of = whole
         return Tensor(made)
+
+    def computes(self, node: ast.AST, name: str, *values: Value) -> None:
+        """Note that a launch computes with an operator between tensors."""
+        if self.phase == "launch" and any(isinstance(value, Tensor) for value in values):
+            self.event(node, f"{ARITHMETIC}{name}", list(values), {})
 
     def compared(self, node: ast.AST, name: str, left: Value, right: Value) -> None:
         """Note that two values are compared, or subtracted: of interest where one is a tensor."""

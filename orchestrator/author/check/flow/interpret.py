@@ -170,6 +170,7 @@ class Interpreter(Assignments):
     def _do_augassign(self, node: ast.AugAssign, frame: Frame) -> bool:
         read = ast.copy_location(_as_load(node.target), node.target)
         before, value = self.evaluate(read, frame), self.evaluate(node.value, frame)
+        self.machine.computes(node, type(node.op).__name__, before, value)
         if isinstance(before, Tensor):
             self.machine.written(before.storage, before, value)
         else:

@@ -10,6 +10,7 @@ from orchestrator.author.check.finding import Hit
 from orchestrator.author.check.flow.frames import Event
 from orchestrator.author.check.flow.trace import traces
 from orchestrator.author.check.registry import rule
+from orchestrator.inventory.spelling import short
 
 
 @rule(
@@ -43,6 +44,6 @@ def _on_device(event: Event) -> bool:
 def text_of(node: ast.AST) -> str:
     """What a call calls, as the code has it."""
     if not isinstance(node, ast.Call):
-        return "this"
+        return short(ast.unparse(node), 60) if isinstance(node, ast.expr | ast.stmt) else "this"
     text = ast.unparse(node.func)
     return f"{text}()" if len(text) <= 60 else f"....{text.rpartition('.')[2]}()"

@@ -144,6 +144,61 @@ def _after(out: Seen, ref: Seen) -> bool:
     return not own and present in ref.content and computed
 
 
+@rule(
+    "reference-is-operator",
+    "error",
+    why="An operator that is compared with itself agrees, whatever it computes.",
+    fix="compute the reference with torch, step by step",
+)
+def reference_is_operator(benchmark: Benchmark) -> Iterator[Hit]:
+    """What is expected comes from another call of the operator under test."""
+    runner = benchmark.runner
+    if runner is None:
+        return
+    calls = [
+        event
+        for event in traces(runner).verification.of("verify")
+        if event.operator and not event.name.startswith(("def:", "torch.nn.", "torch.matmul"))
+    ]
+    told: set[ast.AST] = set()
+    for event, out, ref in _comparisons(benchmark):
+        for made in _other_calls(out, ref, calls):
+            if made.node not in told and event.name not in _ARITHMETIC:
+                told.add(made.node)
+                yield Hit(runner.source.at(made.node), f"the reference calls {made.name} itself")
+
+
+def _other_calls(out: Seen, ref: Seen, calls: list[Event]) -> Iterator[Event]:
+    """Calls that made ``ref``, of the operator that made ``out`` by another call."""
+    mine = _made_by(_origins(out), calls)
+    theirs = _made_by(_origins(ref), calls)
+    for one, place in theirs:
+        alike = [(e, p) for e, p in mine if e.name == one.name and p == place]
+        # Not what both calls were given: weights, say.
+        if alike and all(e is not one for e, _ in mine):
+            yield one
+
+
+def _origins(seen: Seen) -> set[Token]:
+    own = {Token(seen.tensor.storage, seen.version)}
+    found = {*own, *seen.content, *({seen.copy_of} if seen.copy_of else ())}
+    return {token for token in found if _written(token)}
+
+
+def _made_by(origins: set[Token], calls: list[Event]) -> list[tuple[Event, int | str]]:
+    """Calls that one of these tensors came from, and at which place it was given."""
+    storages = {token.storage for token in origins}
+    found: list[tuple[Event, int | str]] = []
+    for event in calls:
+        returned = tensors(event.result) if event.result is not None else []
+        if {tensor.storage for tensor in returned} & storages:
+            found.append((event, "result"))
+        for number, value in enumerate(event.args):
+            if {tensor.storage for tensor in tensors(value)} & storages:
+                found.append((event, number))
+    return found
+
+
 # Steps.
 
 _UNPACKS = re.compile(r"unpack", re.IGNORECASE)

@@ -9,7 +9,7 @@ from orchestrator.author.check.benchmark import Benchmark
 from orchestrator.author.check.finding import Hit
 from orchestrator.author.check.flow import torch_model
 from orchestrator.author.check.flow.calls import COMPARISONS
-from orchestrator.author.check.flow.frames import Event
+from orchestrator.author.check.flow.frames import ARITHMETIC, Event
 from orchestrator.author.check.flow.trace import Trace, traces
 from orchestrator.author.check.flow.values import tensors
 from orchestrator.author.check.registry import rule
@@ -96,6 +96,8 @@ def _computes(event: Event) -> bool:
     """Whether a call computes with tensors and is not the operator's."""
     if event.operator or event.made is not None or not tensors(event.args):
         return False
+    if event.name.startswith(ARITHMETIC):
+        return True
     if event.name.startswith("torch."):
         return not event.name.startswith(_AROUND)
     name = event.name.removeprefix("tensor.")
