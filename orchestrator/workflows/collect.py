@@ -210,12 +210,14 @@ class Collector:
             return [job for key, job in self._begun.items() if key not in self._done]
 
     def fill_up(self, failures: Failures, interrupted: bool) -> None:
-        """Give every job without a verdict one that says why it was not run."""
+        """Give every job without a verdict one that says why it was not run, or not to its end."""
+        intended = self._folder.intended()
         for job in self.plan.jobs:
             if _key(job) in self._done:
                 continue
             error = failures.errors.get(job.target.name)
-            attempt = Attempt(job, self._folder.path / "logs", error=error)
+            begun = _key(job) in intended
+            attempt = Attempt(job, self._folder.path / "logs", error=error, started=begun)
             verdict = interpret(attempt, self.plan, config=None)
             if error is None:
                 code = ExitCode.INTERRUPTED if interrupted else ExitCode.INTERNAL

@@ -131,11 +131,14 @@ def interpret(
 
 def _early_end(attempt: Attempt) -> tuple[Status, ExitCode, str] | None:
     """What came before its command's own end, None when it ended by itself and was heard whole."""
+    # What was not fetched before the target was lost is not lost with it.
+    left = attempt.started and attempt.records is None
+    there = "; what it had measured lies there: mxfleet pull" if left else ""
     if attempt.error is not None:
-        return Status.NOT_RUN, attempt.error.code, _sentence(attempt.error)
+        return Status.NOT_RUN, attempt.error.code, f"{_sentence(attempt.error)}{there}"
     outcome = attempt.outcome
     if outcome is None:
-        message = "cut off" if attempt.started else "never started there"
+        message = f"cut off{there}" if attempt.started else "never started there"
         return Status.NOT_RUN, ExitCode.TARGET, message
     ended, spec = outcome["ended"], attempt.job.spec
     left = outcome.get("unkillable")

@@ -256,7 +256,8 @@ def test_attempts_that_broke_off(
 ) -> None:
     verdict = judge(attempt(tmp_path, lines=lines, error=error))
     assert (verdict.status, verdict.code) == (Status.NOT_RUN, ExitCode(code))
-    assert verdict.message == message
+    there = "" if lines else "; what it had measured lies there: mxfleet pull"
+    assert verdict.message == message + there
 
 
 def test_errors_made_by_a_job_are_told(tmp_path: Path) -> None:
@@ -268,7 +269,11 @@ def test_errors_made_by_a_job_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("started", "message"), [(True, "cut off"), (False, "never started there")]
+    ("started", "message"),
+    [
+        (True, "cut off; what it had measured lies there: mxfleet pull"),
+        (False, "never started there"),
+    ],
 )
 def test_attempts_without_an_end(tmp_path: Path, started: bool, message: str) -> None:
     verdict = judge(attempt(tmp_path, started=started))
