@@ -132,8 +132,8 @@ def interpret(
 def _early_end(attempt: Attempt) -> tuple[Status, ExitCode, str] | None:
     """What came before its command's own end, None when it ended by itself and was heard whole."""
     # What was not fetched before the target was lost is not lost with it.
-    left = attempt.started and attempt.records is None
-    there = "; what it had measured lies there: mxfleet pull" if left else ""
+    unfetched = attempt.started and attempt.records is None
+    there = "; what it had measured lies there: mxfleet pull" if unfetched else ""
     if attempt.error is not None:
         return Status.NOT_RUN, attempt.error.code, f"{_sentence(attempt.error)}{there}"
     outcome = attempt.outcome
