@@ -138,6 +138,16 @@ FAULTS = [
     Fault("missing-dtype", config(dtype=...), CONFIG_FILE, (1,)),
     Fault("missing-dtype", config("{}"), CONFIG_FILE, (1,), alone=False),
     Fault("missing-dtype", config(dtype=..., Dtype="float16"), CONFIG_FILE, (1,), alone=False),
+    *(
+        Fault(
+            "dtype-unused",
+            runner((" dtype=self.dtype, device=dev", made)),
+            CONFIG_FILE,
+            (6,),
+            alone=False,
+        )
+        for made in (" device=dev", " dtype=torch.float16, device=dev", " dtype=None, device=dev")
+    ),
     Fault("unknown-dtype", config(dtype="bf16"), CONFIG_FILE, (6,)),
     Fault("unknown-dtype", config(dtype="bloat16"), CONFIG_FILE, (6,)),
     Fault("unknown-dtype", config(dtype=["float16", "flaot32"]), CONFIG_FILE, (6,)),
