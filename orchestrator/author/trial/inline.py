@@ -154,7 +154,9 @@ def _is_docstring(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def bound_arguments(function: FunctionNode, call: ast.Call) -> dict[str, ast.expr] | None:
+def bound_arguments(
+    function: FunctionNode | ast.Lambda, call: ast.Call
+) -> dict[str, ast.expr] | None:
     """The expression that each parameter of ``function`` gets from ``call``; None: not plain."""
     a = function.args
     if any(isinstance(x, ast.Starred) for x in call.args) or a.vararg or a.kwarg:
@@ -179,7 +181,7 @@ def bound_arguments(function: FunctionNode, call: ast.Call) -> dict[str, ast.exp
     return {name: given[name] for name in names}
 
 
-def default_values(function: FunctionNode) -> dict[str, ast.expr]:
+def default_values(function: FunctionNode | ast.Lambda) -> dict[str, ast.expr]:
     """Defaults of a function's parameters."""
     a = function.args
     positional = [arg.arg for arg in [*a.posonlyargs, *a.args]]

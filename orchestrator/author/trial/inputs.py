@@ -25,6 +25,7 @@ from orchestrator.author.trial.literals import (
     kind,
 )
 from orchestrator.author.trial.parameters import Group
+from orchestrator.author.trial.records import Fields, field_read, fields_of, whole
 from orchestrator.author.trial.scopes import binds, last_name, reads
 from orchestrator.author.trial.units import Unit
 
@@ -47,6 +48,7 @@ class Inputs:
             n.id for s in self._steps for n in ast.walk(s.node) if isinstance(n, ast.Name)
         }
         self._renamed: dict[str, str] = {}
+        self._fields: list[Fields] = []
         self._loops()
         self._pairs()
         self._aliases()
@@ -148,7 +150,10 @@ class Inputs:
     def skips(self, conditions: Iterable[ast.expr]) -> list[ast.expr]:
         """Conditions under which the test skips, in the names of the inputs."""
         names = {old: ast.Name(new, ast.Load()) for old, new in self._renamed.items()}
-        return [renamed(condition, dict(names)) for condition in conditions]
+        found = [copy.deepcopy(condition) for condition in conditions]
+        for put in self._fields:
+            found = [put.visit(condition) for condition in found]
+        return [renamed(condition, dict(names)) for condition in found]
 
     # -- what becomes an input ------------------------------------------------------------------
 
@@ -178,7 +183,7 @@ class Inputs:
         return self._lookup(name)
 
     def _pairs(self) -> None:
-        """A parameter whose values are tuples becomes one parameter for each element."""
+        """A parameter whose values are tuples or records becomes one for each element or field."""
         groups: list[Group] = []
         for group in self.groups:
             for name in group.names:
@@ -189,6 +194,11 @@ class Inputs:
     def _opened(self, group: Group, name: str) -> Group:
         index = group.names.index(name)
         values = [row[index] for row in group.rows]
+        fields = fields_of(values)
+        if fields and not any(
+            isinstance(e, (tuple, list, dict)) for v in values for e in v.values()
+        ):
+            return self._opened_record(group, name, fields)
         lengths = {len(v) if isinstance(v, (tuple, list)) else 0 for v in values}
         if len(lengths) != 1 or not 0 < (length := lengths.pop()) <= 16:
             return group
@@ -207,6 +217,52 @@ class Inputs:
             self._steps.insert(0, Step(whole, self._unit.source))
         rows = [(*row[:index], *row[index], *row[index + 1 :]) for row in group.rows]
         return Group((*group.names[:index], *names, *group.names[index + 1 :]), rows, group.place)
+
+    def _opened_record(self, group: Group, name: str, fields: list[str]) -> Group:
+        """``case["m"]``, ``case.m``: each field is a parameter, together with the others."""
+        index = group.names.index(name)
+        names: dict[str, str] = {}
+        for field in fields:
+            step = self._naming(name, field)
+            if step is not None and isinstance(step.node, ast.Assign):
+                self._steps.remove(step)
+                (names[field],) = binds(step.node)
+            else:
+                names[field] = self._fresh(
+                    f"{name}_{field}" if field in {*self._used, *self._names()} else field
+                )
+        put = Fields(name, names)
+        self._fields.append(put)
+        self._steps = [
+            replace(
+                step,
+                node=put.visit(copy.deepcopy(step.node)),
+                when=tuple(put.visit(copy.deepcopy(condition)) for condition in step.when),
+            )
+            for step in self._steps
+        ]
+        if any(name in reads(s.node) for s in self._steps):
+            made = ast.Assign([ast.Name(name, ast.Store())], whole(group.rows[0][index], names))
+            ast.fix_missing_locations(ast.copy_location(made, self._unit.node))
+            self._steps.insert(0, Step(made, self._unit.source))
+        rows = [
+            (*row[:index], *(row[index][field] for field in fields), *row[index + 1 :])
+            for row in group.rows
+        ]
+        before, after = group.names[:index], group.names[index + 1 :]
+        return Group((*before, *names.values(), *after), rows, group.place)
+
+    def _naming(self, record: str, field: str) -> Step | None:
+        """``m = case["m"]``: the statement that gives a field a name of its own, for good."""
+        for step in self._steps:
+            node = step.node
+            if not isinstance(node, ast.Assign) or step.when or len(node.targets) != 1:
+                continue
+            target = node.targets[0]
+            named = isinstance(target, ast.Name) and field_read(node.value, record) == field
+            if named and not self._bound_again(target.id, step):  # type: ignore[attr-defined]
+                return step
+        return None
 
     def _aliases(self) -> None:
         """``torch_dtype = dtype``, ``result = out``: one name is enough."""

@@ -15,9 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from orchestrator.author.trial.inline import bound_arguments
 from orchestrator.author.trial.scopes import dotted
 
 LONGEST = 4096
+_DEEPEST = 16
 _SPELLINGS = {
     "half": "float16",
     "float": "float32",
@@ -45,7 +47,15 @@ class Code:
     text: str
 
 
-Value = Any  # int, float, str, bool, None, list, tuple, dict or Code
+class Record(dict[str, Any]):
+    """What a class of plain fields makes. ``made_by``: the name of the class."""
+
+    def __init__(self, made_by: str, fields: dict[str, Any]) -> None:
+        super().__init__(fields)
+        self.made_by = made_by
+
+
+Value = Any  # int, float, str, bool, None, list, tuple, dict, Record or Code
 Lookup = Callable[[str], ast.expr | None]
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -294,10 +304,26 @@ class _Evaluation:
             return self._bounded(list(itertools.islice(made, LONGEST + 1)))
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("keys", "values", "items"):
             return list(getattr(self.value(node.func.value), node.func.attr)())
+        function = self._lookup(path) if path is not None else None
+        if isinstance(function, ast.Lambda) and path is not None:
+            return self._made(path, function, node)
         if path in ("os.environ.get", "os.getenv") and len(node.args) == 2:
             # The environment that a test is usually run in sets nothing for it.
             return self.value(node.args[1])
         raise NotLiteral("call")
+
+    def _made(self, name: str, function: ast.Lambda, call: ast.Call) -> Value:
+        """What a function of one expression gives back; of one that only names fields a record."""
+        given = bound_arguments(function, call)
+        if given is None or len(self._names) > _DEEPEST:
+            raise NotLiteral("call")
+        values = {key: self._element(value) for key, value in given.items()}
+        self._names.append(values)
+        try:
+            made = self.value(function.body)
+        finally:
+            self._names.pop()
+        return Record(name, made) if isinstance(made, dict) and made == values else made
 
     def _plain(self, value: Value) -> Value:
         if isinstance(value, Code):
@@ -339,6 +365,9 @@ def render(value: Value) -> str:
         return f"[{', '.join(map(render, value))}]"
     if isinstance(value, tuple):
         return f"({', '.join(map(render, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, Record):
+        given = ", ".join(f"{key}={render(part)}" for key, part in value.items())
+        return f"{value.made_by}({given})"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{render(k)}: {render(v)}' for k, v in value.items())}}}"
     if isinstance(value, float) and not math.isfinite(value):

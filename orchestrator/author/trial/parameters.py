@@ -21,6 +21,7 @@ from orchestrator.author.trial.literals import (
     kind,
     render,
 )
+from orchestrator.author.trial.records import as_function
 from orchestrator.author.trial.scopes import FunctionNode, dotted, parameters
 from orchestrator.author.trial.source import Source
 from orchestrator.author.trial.units import Unit
@@ -87,6 +88,9 @@ def lookup_in(source: Source, depth: int = 0) -> Lookup:
 
 def _assigned(statement: ast.stmt, name: str, lookup: Lookup) -> ast.expr | None:
     """The expression that a top-level statement gives ``name``."""
+    record = as_function(statement, name)
+    if record is not None:
+        return record
     if isinstance(statement, ast.Assign):
         for target in statement.targets:
             if isinstance(target, ast.Name) and target.id == name:

@@ -989,3 +989,80 @@ def test_large(self):
     text = "import unittest\nclass TestIt(unittest.TestCase):\n" + textwrap.indent(methods, "    ")
     found = _parameters(read(SILU, text))
     assert found["rows"] == ("4", "4096") and found["cols"] == ("8", "8192")
+
+
+RECORDS = """
+from collections import namedtuple
+from dataclasses import dataclass, field
+from typing import NamedTuple
+@dataclass(frozen=True)
+class Plain:
+    rows: int
+    cols: int = field(default=8)
+    @property
+    def size(self):
+        return self.rows * self.cols
+class Named(NamedTuple):
+    rows: int
+    cols: int = 8
+Old = namedtuple("Old", "rows cols")
+{text}
+"""
+CASE = """
+@pytest.mark.parametrize("case", [{cases}])
+def test_it(case):
+    {first}
+    x = torch.randn({rows}, {cols}, device="cuda")
+    out = torch.empty_like(x)
+    torch.ops._C.silu(out, x)
+    torch.testing.assert_close(out, x * x.sigmoid())
+"""
+
+
+@pytest.mark.parametrize(
+    ("cases", "form"),
+    [
+        ("dict(rows=4, cols=8), {'rows': 64, 'cols': 32}", "case['{}']"),
+        ("Plain(4), Plain(rows=64, cols=32)", "case.{}"),
+        ("Named(4), Named(64, cols=32)", "case.{}"),
+        ("Old(4, 8), pytest.param(Old(64, 32), id='large')", "case.{}"),
+    ],
+)
+@pytest.mark.parametrize("first", ["pass", "rows = {0}; cols = {1}"])
+def test_records_are_parameters_together(read, cases: str, form: str, first: str) -> None:  # type: ignore[no-untyped-def]
+    rows, cols = form.format("rows"), form.format("cols")
+    lines = first.format(rows, cols)
+    if first != "pass":
+        rows, cols = "rows", "cols"
+    text = CASE.format(cases=cases, first=lines, rows=rows, cols=cols)
+    trial = read(SILU, RECORDS.format(text=text))
+    assert _parameters(trial) == {"rows": ("4", "64"), "cols": ("8", "32")}
+    assert trial.parameters[0].together == ("cols",)
+    assert trial.prepare[0] == "x = torch.randn(rows, cols, device=device)"
+    assert not trial.helpers and not trial.todos
+
+
+def test_records_of_a_loop_are_parameters(read) -> None:  # type: ignore[no-untyped-def]
+    text = """
+CASES = [Plain(4), Plain(64, 32)]
+def test_it():
+    for c in CASES:
+        if c.rows > 64:
+            continue
+        x = torch.randn(c.rows, c.cols, device="cuda")
+        out = torch.empty_like(x)
+        torch.ops._C.silu(out, x)
+        torch.testing.assert_close(out, x * x.sigmoid())
+"""
+    trial = read(SILU, RECORDS.format(text=text))
+    assert _parameters(trial) == {"rows": ("4", "64"), "cols": ("8", "32")}
+    assert not trial.todos and trial.skips == ("rows > 64",)
+
+
+def test_a_record_that_is_passed_on_is_made_again(read) -> None:  # type: ignore[no-untyped-def]
+    text = CASE.format(
+        cases="Plain(4), Plain(64, 32)", first="pass", rows="case.rows", cols="case.size"
+    )
+    trial = read(SILU, RECORDS.format(text=text))
+    assert trial.prepare[0] == "case = Plain(rows=rows, cols=cols)"
+    assert "class Plain:" in "".join(trial.helpers) and not trial.todos
