@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from orchestrator.errors import ExitCode, TargetError, UnusableError, UsageError
+from orchestrator.errors import ExitCode, InterruptedRun, TargetError, UnusableError, UsageError
 from orchestrator.events import Event, Note, RunLine, Sink, Summary, event_of
 from orchestrator.execute.folder import RunFolder, not_kept, still_going_on
 from orchestrator.inventory.model import Target
@@ -189,9 +189,13 @@ def attach(context: Context, run: str | None) -> ExitCode:
             return code
     with console.open("rb") as stream:
         shown = _Console(stream, context.sink)
-        while folder.is_held():
-            shown.show(over=False)
-            time.sleep(_POLL)
+        try:
+            while folder.is_held():
+                shown.show(over=False)
+                time.sleep(_POLL)
+        except KeyboardInterrupt:
+            way = f"attach again, or end it: mxfleet kill {folder.run}"
+            raise InterruptedRun("only watching ends here, the run goes on", hint=way) from None
         shown.show(over=True)
     code_of = line_of(folder).exit_code
     if code_of is None:

@@ -131,7 +131,8 @@ def test_ctrl_c_of_attach_leaves_the_run(site: Many) -> None:
     looking = site.bench.start("attach")
     looking.wait_for("h1 | op_a line 3", seconds=LONG)
     looking.signal_group(signal.SIGINT)
-    assert looking.result(LONG).code == 130
+    watched = looking.result(LONG)
+    assert watched.code == 130 and "the run goes on; attach again, or end it" in watched.stderr
     assert alive(process(run))
     attached(site)
     assert site.noted("begin") == site.noted("done") == Counter({"op_a": 2})
