@@ -37,7 +37,7 @@ def take(tokens: Sequence[Token], start: int, meaning: str) -> Numbers | None:
             values += token.numbers
             at += 1
         elif token.kind == "number":
-            if values and _is_for_next(tokens, at):
+            if values and is_for_next(tokens, at):
                 break
             spread = _range(tokens, at, meaning)
             values += spread.values
@@ -49,7 +49,7 @@ def take(tokens: Sequence[Token], start: int, meaning: str) -> Numbers | None:
             and values
             and at + 1 < len(tokens)
             and tokens[at + 1].kind == "number"
-            and not (token.kind != "sep" and _is_for_next(tokens, at + 1))
+            and not (token.kind != "sep" and is_for_next(tokens, at + 1))
         ):
             at += 1
         else:
@@ -72,7 +72,7 @@ def skip(tokens: Sequence[Token], at: int) -> int:
     return at
 
 
-def _is_for_next(tokens: Sequence[Token], at: int) -> bool:
+def is_for_next(tokens: Sequence[Token], at: int) -> bool:
     """Whether the number (or range) at ``at`` stands before a word that has no other number."""
     end = at + 1
     if end + 1 < len(tokens) and tokens[end].kind == "to" and tokens[end + 1].kind == "number":
@@ -89,7 +89,7 @@ def _is_for_next(tokens: Sequence[Token], at: int) -> bool:
 def _counted_next(tokens: Sequence[Token], at: int) -> bool:
     """Whether the number behind a counting word is the next counting word's."""
     at = skip(tokens, at)
-    return at < len(tokens) and tokens[at].kind == "number" and _is_for_next(tokens, at)
+    return at < len(tokens) and tokens[at].kind == "number" and is_for_next(tokens, at)
 
 
 def _range(tokens: Sequence[Token], at: int, meaning: str) -> Numbers:

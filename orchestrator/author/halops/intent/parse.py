@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -246,13 +245,17 @@ class _Reading:
     def _name(self, token: Token) -> None:
         if self._peek_mark("=") and not numbers.follows(self.tokens, self.at):
             self._assign(token)
-        elif numbers.follows(self.tokens, self.at) and (self._peek_mark("=") or "_" in token.value):
-            start = numbers.skip(self.tokens, self.at)
+            return
+        start = numbers.skip(self.tokens, self.at)
+        assigned = self._peek_mark("=")
+        if numbers.follows(self.tokens, self.at) and (
+            assigned or not numbers.is_for_next(self.tokens, start)
+        ):
             found = numbers.take(self.tokens, start, "")
             if found is not None:
                 self.at = found.end
                 self.named[token.value] = _plain(found.values)
-        else:
+        if not assigned:
             if self.ruled_out:
                 self.unclear.append(f"whether {token.text} is wanted or ruled out, too")
             self.words.append(Word(token.value, self.negated, self.of_backends))
@@ -267,7 +270,7 @@ class _Reading:
 
 
 def _plain(values: tuple[int, ...]) -> Any:
-    return values[0] if len(values) == 1 else json.loads(json.dumps(values))
+    return values[0] if len(values) == 1 else list(values)
 
 
 def _joined(dtypes: Sequence[str]) -> tuple[str, ...]:

@@ -189,7 +189,7 @@ class _Composing:
         for word in chosen.rest:
             if word.text in gpus and field is not None and field.name not in self.out.values:
                 self.out.values[field.name] = gpus[word.text]
-            elif word.text not in gpus and word.text not in own:
+            elif word.text not in (*gpus, *own, *self.intent.named):
                 self.out.unused.append(word.text)
 
     def take_shapes(self) -> None:

@@ -39,10 +39,10 @@ def spelled(meant: str, field: Field, scenario: Scenario, used: Iterable[str]) -
     written = [one for one in used if one in fit]
     if written or fit:
         return (written or fit)[0]
-    if as_torch or not known:
-        return _TORCH.get(meant)
     parts = [one for one in known if set(re.split(r"[-_/ ]", one.lower())) & set(names)]
-    return parts[0] if len(parts) == 1 else None
+    if len(set(parts)) == 1:
+        return parts[0]
+    return _TORCH.get(meant) if as_torch or not known else None
 
 
 def short(value: str) -> str:

@@ -7,11 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.author.halops.facts import Field, Scenario
-from orchestrator.author.halops.intent.meaning import CACHE_DTYPE, DTYPE, SHAPES, roles
+from orchestrator.author.halops.intent.meaning import (
+    BACKENDS,
+    CACHE_DTYPE,
+    DTYPE,
+    SHAPES,
+    role,
+    roles,
+    sweeps,
+)
 from orchestrator.author.halops.write.dtypes import short
 
 # Before each number of a kind, in the name's order.
 _LETTERS = {"batch": "b", "q_len": "s", "kv_len": "kv", "prefix": "p", "chunk": "c", "mtp": "mtp"}
+_NAMED = {*_LETTERS, BACKENDS, CACHE_DTYPE, DTYPE, SHAPES}
 _SHAPE_PARTS = {3: ("m", "n", "k"), 4: ("e", "m", "n", "k")}
 
 
@@ -23,6 +32,11 @@ def file_name(scenario: Scenario, values: Mapping[str, Any]) -> str:
         found = _value(have.get(sort, ()), values)
         if found is not None and not (sort == "mtp" and found in (0, [0])):
             parts.append(f"{letter}{_span(found)}")
+    parts += [
+        f"{one.name.removesuffix('_list').replace('_', '-')}{_span(values[one.name])}"
+        for one in scenario.fields.values()
+        if sweeps(one) and values.get(one.name) and role(one, scenario) not in _NAMED
+    ]
     q, kv = (_value(have.get(sort, ()), values) for sort in ("q_heads", "kv_heads"))
     if isinstance(q, int) and isinstance(kv, int) and kv and q % kv == 0 and q != kv:
         parts.append(f"gqa{q // kv}")

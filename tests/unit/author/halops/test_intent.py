@@ -160,6 +160,12 @@ def test_a_range_that_does_not_double_ends_where_it_was_said_to() -> None:
     assert found.amounts["kv_len"] == (4096, 8192, 12288) and "12288 is added" in found.told[0]
 
 
+def test_a_number_behind_a_name_is_its_own_unless_another_word_claims_it() -> None:
+    found = parse_intent("rms hidden 4096, sdpa_math 4 q heads 2 kv heads")
+    assert found.named == {"hidden": 4096} and found.unclear == ()
+    assert found.amounts == {"q_heads": (4,), "kv_heads": (2,)}
+
+
 def test_unknown_words_are_kept() -> None:
     found = parse_intent("给 decode 加个玄学配置 frobnicate, window=128")
     assert found.unknown == ("玄学",)
