@@ -74,6 +74,8 @@ class Function:
     body: tree_sitter.Node | None
     source: Source
     text: str  # as it is in the file: macros not expanded
+    local: bool = False  # static: its own file alone has it
+    doubtful: bool = False  # only some builds have it
 
     def line(self, node: tree_sitter.Node) -> Place:
         """The place of a node of it."""
@@ -189,6 +191,8 @@ class Functions:
             body=owner.child_by_field_name("body"),
             source=source,
             text=tail,
+            local=_is_static(source.bare, offset),
+            doubtful=source.is_doubtful(offset),
         )
 
 
@@ -219,6 +223,12 @@ def _cuts(source: Source, name: str) -> Iterator[tuple[int, str, str, str]]:
             at = stop
         returns = (after["trailing"] or before).strip()
         yield match.start(), returns, source.code[opened:stop], name
+
+
+def _is_static(bare: str, at: int) -> bool:
+    """Whether ``static`` stands in front of a declared name."""
+    start = max(bare.rfind(mark, 0, at) for mark in ";{}") + 1
+    return re.search(r"\bstatic\b", bare[max(start, at - _LONGEST_FRONT) : at]) is not None
 
 
 def _before(bare: str, at: int) -> str | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -39,6 +40,8 @@ class CppOperator:
     sources: tuple[Place, ...]
     allocates: tuple[Place, ...]
     todos: tuple[Todo, ...]
+    overload: str = ""
+    doubtful: bool = False  # only some builds have it
 
 
 class CppReader:
@@ -50,7 +53,9 @@ class CppReader:
         self._effects = Effects(self._functions)
 
     def find(self, name: str) -> list[CppOperator]:
-        """The operators of this name: one for each namespace, else those declared.
+        """The operators of this name, those registered, else those declared.
+
+        Several of one namespace are overloads, or what different builds have of it.
 
         Raises ``TreeError`` when a schema of it is none.
         """
@@ -59,23 +64,49 @@ class CppReader:
         groups: dict[tuple[str, bool], list[Registration]] = {}
         for entry in entries:
             groups.setdefault((entry.namespace, entry.pybind), []).append(entry)
-        found = [
-            self._registered(name, group)
-            for group in groups.values()
-            if any(entry.kind == "def" for entry in group)
-        ]
+        found = [one for group in groups.values() for one in self._overloads(name, group)]
         return found or self._declared(name)
+
+    def _overloads(self, name: str, group: list[Registration]) -> list[CppOperator]:
+        """One operator for each signature that is registered in a namespace."""
+        definitions = [entry for entry in group if entry.kind == "def"]
+        # What is for other hardware only is better than nothing.
+        definitions = [entry for entry in definitions if not entry.elsewhere] or definitions
+        # Torch takes a name once: what some builds register cannot be beside what all do.
+        sure = {entry.overload for entry in definitions if entry.schema and not entry.doubtful}
+        kept = [e for e in definitions if not (e.doubtful and e.schema and e.overload in sure)]
+        found: list[CppOperator] = []
+        for entry in kept:
+            others = [e for e in group if e.kind != "def" and e.overload == entry.overload]
+            shared = group if len(kept) == 1 else [entry, *others]
+            found += self._registered(name, entry, shared)
+        return _distinct(found)
 
     def names(self) -> set[str]:
         """All names that are registered anywhere."""
         return {r.name for r in registrations(self._project) if r.kind == "def"}
 
-    def _registered(self, name: str, group: list[Registration]) -> CppOperator:
-        definitions = [entry for entry in group if entry.kind == "def"]
-        first = next((entry for entry in definitions if entry.schema), definitions[0])
+    def _registered(
+        self, name: str, first: Registration, group: list[Registration]
+    ) -> Iterator[CppOperator]:
+        """The operator of a definition; several where builds differ in its function."""
         read = schema.parse(first.schema, str(first.place)) if first.schema else None
-        count = len(read.arguments) if read else None
-        implemented, declared, place = self._functions_of(name, first, group, count)
+        count = len(read.arguments) if read else len(first.types or first.named) or None
+        functions = self._functions_of(name, first, group, count)
+        variants = [functions] if read is not None else _variants(functions)
+        for variant in variants:
+            yield self._as_registered(name, first, read, variant, len(variants) > 1)
+
+    def _as_registered(
+        self,
+        name: str,
+        first: Registration,
+        read: schema.Schema | None,
+        functions: list[Function],
+        doubtful: bool,
+    ) -> CppOperator:
+        implemented, declared = _definition(functions)
+        place = implemented.place if implemented else None
         sources = [first.place, *([place] if place else [])]
         if declared is not None and declared.place not in sources:
             sources.append(declared.place)
@@ -107,24 +138,31 @@ class CppReader:
                 sources=tuple(sources),
                 allocates=(),
                 todos=tuple(todos),
+                overload=first.overload,
+                doubtful=first.doubtful or doubtful,
             ),
             implemented,
         )
 
     def _functions_of(
         self, name: str, first: Registration, group: list[Registration], count: int | None
-    ) -> tuple[Function | None, Function | None, Place | None]:
-        """Definition, declaration, and the place of the definition."""
+    ) -> list[Function]:
+        """Definitions and declarations of what implements it, the likeliest first."""
         for entry in [first, *group]:
             if entry.lambda_ is not None:
                 found = self._functions.snippet(name, entry.lambda_, entry.source, entry.offset)
-                return found, found, found.place if found else None
+                return [found] if found else []
         wanted = [entry.function for entry in group if entry.function]
         functions: list[Function] = []
         for function in dict.fromkeys([*wanted, name]):
             functions = self._functions.named(function, self._project.mentioning(function))
             if functions:
                 break
+        seen = {path for entry in group for path in self._project.around(entry.source)}
+        functions = _without(functions, lambda f: f.local and f.source.path not in seen)
+        if first.types is not None:
+            wanted_types = tuple(map(_plain, first.types))
+            functions = [f for f in functions if _types(f) == wanted_types] or functions
         if count is not None:
             functions = [f for f in functions if len(f.parameters) == count] or functions
         # A device function may have the name, too: the operator's own takes tensors.
@@ -135,26 +173,24 @@ class CppReader:
                 _distance(first.source.path, Path(f.place.path)),
             )
         )
-        implemented = next((f for f in functions if f.body is not None), None)
-        fitting = [f for f in functions if f.body is None]
-        if implemented is not None:
-            # Another overload's declaration would have other parameters.
-            same = len(implemented.parameters)
-            fitting = [f for f in fitting if len(f.parameters) == same]
-        declared = fitting[0] if fitting else implemented
-        return implemented, declared, implemented.place if implemented else None
+        return _without(functions, lambda f: f.doubtful)
 
     def _declared(self, name: str) -> list[CppOperator]:
         """Operators that are registered nowhere: functions that take tensors, one a folder."""
         functions = self._functions.named(name, self._project.mentioning(name))
         functions = [f for f in functions if _takes_tensors(f)]
-        found: dict[Path, CppOperator] = {}
+        functions = _without(functions, lambda f: f.local)
+        functions = _without(functions, lambda f: f.doubtful)
+        found: dict[tuple[Path, tuple[str, ...]], CppOperator] = {}
         definitions = [f for f in functions if f.body is not None]
         for shown in sorted(functions, key=lambda f: f.body is not None):
             path = Path(shown.place.path)
             near = sorted(definitions, key=lambda f: _distance(path, Path(f.place.path)))
-            implemented = near[0] if near else None
-            key = Path(implemented.place.path) if implemented else path
+            same = [f for f in near if _types(f) == _types(shown)]
+            same = same or [f for f in near if len(f.parameters) == len(shown.parameters)]
+            implemented = next(iter(same or near), None)
+            taken = implemented or shown
+            key = Path(taken.place.path), _spelt(taken)
             if key in found:
                 continue
             arguments, returns, todos = self._from_types(shown, None)
@@ -176,6 +212,7 @@ class CppReader:
                     sources=tuple(places),
                     allocates=(),
                     todos=tuple(todos),
+                    doubtful=taken.doubtful,
                 ),
                 implemented,
             )
@@ -298,6 +335,52 @@ class CppReader:
 def _returns_something(function: Function) -> bool:
     nodes = walk(function.body) if function.body is not None else iter(())
     return any(node.type == "return_statement" and node.named_children for node in nodes)
+
+
+def _definition(functions: list[Function]) -> tuple[Function | None, Function | None]:
+    """Of functions the one that is defined, and its declaration."""
+    implemented = next((f for f in functions if f.body is not None), None)
+    fitting = [f for f in functions if f.body is None]
+    if implemented is not None:
+        # Another overload's declaration would have other parameters.
+        same = len(implemented.parameters)
+        fitting = [f for f in fitting if len(f.parameters) == same]
+    return implemented, fitting[0] if fitting else implemented
+
+
+def _variants(functions: list[Function]) -> list[list[Function]]:
+    """The functions apart where different builds have different ones."""
+    if not functions or not all(f.doubtful for f in functions):
+        return [functions]
+    spelt = dict.fromkeys(map(_spelt, functions))
+    return [[f for f in functions if _spelt(f) == one] for one in spelt]
+
+
+def _without(functions: list[Function], unwanted: Callable[[Function], bool]) -> list[Function]:
+    """Those that are not unwanted, if there are any."""
+    return [f for f in functions if not unwanted(f)] or functions
+
+
+def _plain(kind: str) -> str:
+    """A type without what does not tell overloads apart."""
+    return re.sub(r"\bconst\b|\b\w+\s*::|[&\s]", "", kind)
+
+
+def _types(function: Function) -> tuple[str, ...]:
+    return tuple(_plain(parameter.type) for parameter in function.parameters)
+
+
+def _spelt(function: Function) -> tuple[str, ...]:
+    return tuple(f"{_plain(p.type)} {p.name}" for p in function.parameters)
+
+
+def _distinct(found: list[CppOperator]) -> list[CppOperator]:
+    """The first of those that are called alike."""
+    kept: list[CppOperator] = []
+    for one in found:
+        if all((one.arguments, one.returns) != (k.arguments, k.returns) for k in kept):
+            kept.append(one)
+    return kept
 
 
 def _takes_tensors(function: Function) -> bool:

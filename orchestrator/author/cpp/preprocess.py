@@ -1,16 +1,18 @@
 """The preprocessor's part: which branch of a conditional is read, macros and their expansion.
 
-Nothing is known of the build, so a condition is judged by what is common to all of them: the code
-for another platform gives way to the one beside it, and a part that would leave a bracket open is
-left out. Lines keep their numbers.
+Nothing is known of the build, so a condition is judged by what is common to all of them
+(``conditions``): the code for another platform gives way to the one beside it, and a part that
+would leave a bracket open is left out. Lines keep their numbers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
+from orchestrator.author.cpp.conditions import Meaning, truth
 from orchestrator.author.cpp.lexical import (
     arguments,
     balanced,
@@ -22,11 +24,14 @@ from orchestrator.author.cpp.lexical import (
 _DIRECTIVE = re.compile(r"[ \t]*#[ \t]*(\w+)(.*)", re.DOTALL)
 _DEFINE = re.compile(r"\s*(\w+)(\(([^()]*)\))?(.*)", re.DOTALL)
 _INCLUDE = re.compile(r'\s*"([^"\n]+)"')
-_OTHER_PLATFORM = re.compile(r"\b(USE_ROCM|__HIP\w*|USE_XPU|USE_MUSA|_WIN32|_MSC_VER)\b")
 _REGISTERS = re.compile(r"(?:\.|->)\s*(?:def|impl)\s*\(")
+# A function that takes tensors, or its declaration.
+_DECLARES = re.compile(r"[\w&*>]\s+\w+\s*\([^(){};]*\bTensor\b[^;{}]{0,4000}\)\s*(?:const\s*)?[{;]")
 _CONDITIONS = frozenset(("if", "ifdef", "ifndef"))
 _WORD = re.compile(r'"(?:\\.|[^"\\\n])*"|[A-Za-z_]\w*')
 _PIECE = re.compile(r'"(?:\\.|[^"\\\n])*"|\s*##\s*|#\s*[A-Za-z_]\w*|[A-Za-z_]\w*|[\s\S]', re.DOTALL)
+Included: TypeAlias = Callable[[str, Sequence[str]], "Macro | None"]
+_Directive: TypeAlias = tuple[int, int, str, str]
 _DEEPEST = 16
 _LONGEST = 1 << 18  # characters of an expansion
 
@@ -48,22 +53,30 @@ class Preprocessed:
     code: str
     macros: dict[str, Macro] = field(default_factory=dict)
     includes: list[str] = field(default_factory=list)
+    # Macros that are defined for certain, and lines that only some builds have.
+    settled: dict[str, Macro] = field(default_factory=dict)
+    doubtful: set[int] = field(default_factory=set)
 
 
 @dataclass
 class _Branch:
+    """Lines from ``first`` to ``last``. ``elsewhere``: it is only for another platform."""
+
     truth: bool | None  # None: nobody knows
-    dead: bool  # #if 0
+    elsewhere: bool
     first: int
     last: int
 
 
-def preprocess(text: str) -> Preprocessed:
-    """Take the directives out of a text that has no comments any more."""
+def preprocess(text: str, included: Included | None = None) -> Preprocessed:
+    """Take the directives out of a text that has no comments any more.
+
+    ``included``: the macro of a name in the files that are included by these names.
+    """
     lines = text.split("\n")
     directives = _directives(lines)
-    dropped = _dropped(lines, directives)
     found = Preprocessed("")
+    dropped = _Conditionals(lines, directives, included, found).dropped()
     for first, last, word, rest in directives:
         if not dropped[first]:
             _note(found, word, rest, first + 1)
@@ -74,7 +87,7 @@ def preprocess(text: str) -> Preprocessed:
     return found
 
 
-def _directives(lines: list[str]) -> list[tuple[int, int, str, str]]:
+def _directives(lines: list[str]) -> list[_Directive]:
     """First line, last line, word and rest of each, continued lines joined."""
     found = []
     number = 0
@@ -99,62 +112,151 @@ def _note(found: Preprocessed, word: str, rest: str, line: int) -> None:
         if quoted is not None:
             found.includes.append(quoted[1])
     elif word == "define":
-        match = _DEFINE.match(rest)
-        if match is not None:
-            listed = match[3]
-            parameters = None
-            if match[2] is not None:
-                parameters = tuple(p.strip() for p in listed.split(",")) if listed.strip() else ()
-            found.macros.setdefault(match[1], Macro(match[1], parameters, match[4].strip(), line))
+        macro = _macro(rest, line)
+        if macro is not None:
+            found.macros.setdefault(macro.name, macro)
 
 
-def _dropped(lines: list[str], directives: list[tuple[int, int, str, str]]) -> list[bool]:
-    dropped = [False] * len(lines)
-    open_ones: list[list[_Branch]] = []
-    for first, last, word, rest in directives:
-        if word in _CONDITIONS:
-            dead = word == "if" and rest.strip() == "0"
-            open_ones.append([_Branch(_truth(word, rest), dead, last + 1, last)])
-        elif word in ("elif", "else", "endif") and open_ones:
-            branches = open_ones[-1]
-            branches[-1].last = first - 1
-            if word != "endif":
-                truth = _truth("if", rest) if word == "elif" else None
-                branches.append(_Branch(truth, False, last + 1, last))
-                continue
-            open_ones.pop()
-            kept = _kept(lines, branches)
-            for branch in branches:
-                if branch is not kept:
-                    for number in range(branch.first, branch.last + 1):
-                        dropped[number] = True
-    return dropped
-
-
-def _kept(lines: list[str], branches: list[_Branch]) -> _Branch | None:
-    if len(branches) > 1:
-        possible = [b for b in branches if b.truth is not False]
-        return next((b for b in possible if b.truth), possible[0] if possible else None)
-    (only,) = branches
-    text = "\n".join(lines[only.first : only.last + 1])
-    if only.dead:
+def _macro(rest: str, line: int) -> Macro | None:
+    match = _DEFINE.match(rest)
+    if match is None:
         return None
-    if only.truth is False:
-        # What is registered for another platform only is better than nothing.
-        return only if _REGISTERS.search(text) and balanced(without_strings(text)) else None
-    return only if only.truth or balanced(without_strings(text)) else None
+    parameters = None
+    if match[2] is not None:
+        listed = match[3]
+        parameters = tuple(p.strip() for p in listed.split(",")) if listed.strip() else ()
+    return Macro(match[1], parameters, match[4].strip(), line)
 
 
-def _truth(word: str, rest: str) -> bool | None:
-    condition = rest.strip()
-    if word == "if" and condition in ("0", "1"):
-        return condition == "1"
-    if condition == "__cplusplus":
-        return None  # guards extern "C" {, which nothing needs
-    if _OTHER_PLATFORM.search(condition) and "||" not in condition:
-        negated = word == "ifndef" or condition.startswith("!")
-        return True if negated and "&&" not in condition else None if negated else False
-    return None
+class _Conditionals:
+    """Walks the directives once: what is defined where, and which lines are left out."""
+
+    def __init__(
+        self,
+        lines: list[str],
+        directives: list[_Directive],
+        included: Included | None,
+        found: Preprocessed,
+    ) -> None:
+        self._lines = lines
+        self._directives = directives
+        self._included = included
+        self._found = found
+        self._includes: list[str] = []
+        self._open: list[list[_Branch]] = []
+        self._known: dict[str, Macro | bool | None] = {}
+
+    def dropped(self) -> list[bool]:
+        """Whether each line is left out; lines that may be are noted as doubtful."""
+        dropped = [False] * len(self._lines)
+        for index, (first, last, word, rest) in enumerate(self._directives):
+            if word in _CONDITIONS:
+                truth, elsewhere = self._truth(word, rest)
+                if truth is None and self._guards(index, rest):
+                    truth = True
+                self._open.append([_Branch(truth, elsewhere, last + 1, last)])
+            elif word in ("elif", "elifdef", "elifndef", "else", "endif") and self._open:
+                branches = self._open[-1]
+                branches[-1].last = first - 1
+                if word != "endif":
+                    branches.append(self._another(branches, word, rest, last))
+                    continue
+                self._open.pop()
+                kept = _kept(self._lines, branches)
+                for branch in branches:
+                    numbers = range(branch.first, branch.last + 1)
+                    if branch not in kept:
+                        for number in numbers:
+                            dropped[number] = True
+                    elif branch.truth is not True:
+                        self._found.doubtful.update(numbers)
+            elif word == "include":
+                quoted = _INCLUDE.match(rest)
+                if quoted is not None and all(b[-1].truth is not False for b in self._open):
+                    self._includes.append(quoted[1])
+            elif word in ("define", "undef"):
+                self._define(word, rest, first + 1)
+        self._found.settled.update(
+            (name, macro) for name, macro in self._known.items() if isinstance(macro, Macro)
+        )
+        return dropped
+
+    def _another(self, branches: list[_Branch], word: str, rest: str, last: int) -> _Branch:
+        """The branch after those; nobody comes to it where one of them is taken."""
+        before = [branch.truth for branch in branches]
+        if True in before:
+            return _Branch(False, False, last + 1, last)
+        truth: bool | None = True
+        elsewhere = False
+        if word != "else":
+            truth, elsewhere = self._truth(word.removeprefix("el"), rest)
+        if truth is True and None in before:
+            truth = None
+        return _Branch(truth, elsewhere, last + 1, last)
+
+    def _guards(self, index: int, condition: str) -> bool:
+        """Whether the next directive defines what is asked for: a file is read a first time."""
+        following = self._directives[index + 1 : index + 2]
+        if not following or following[0][2] != "define":
+            return False
+        macro = _macro(following[0][3], 0)
+        negated = self._directives[index][2] == "ifndef" or condition.strip().startswith("!")
+        return macro is not None and negated and macro.name in re.findall(r"\w+", condition)
+
+    def _define(self, word: str, rest: str, line: int) -> None:
+        macro = _macro(rest, line)
+        sure = [branches[-1].truth for branches in self._open]
+        if macro is not None and False not in sure:
+            self._known[macro.name] = None if None in sure else macro if word == "define" else False
+
+    def _truth(self, word: str, rest: str) -> tuple[bool | None, bool]:
+        """Whether the condition holds, and whether it would on another platform only."""
+        condition = rest.strip()
+        if condition == "__cplusplus":
+            return None, False  # guards extern "C" {, which nothing needs
+        if word != "if":
+            name = re.match(r"\w*", condition)
+            condition = f"{'!' if word == 'ifndef' else ''}defined({name[0] if name else ''})"
+        here = truth(condition, self._meaning, other_platforms=False)
+        anywhere = truth(condition, self._meaning, other_platforms=True)
+        return here, here is False and anywhere is not False
+
+    def _meaning(self, name: str) -> Meaning:
+        macro = self._known.get(name)
+        if name not in self._known and self._included is not None:
+            macro = self._included(name, self._includes)
+        if isinstance(macro, Macro):
+            return macro.body if macro.parameters is None else None
+        return macro
+
+
+def _kept(lines: list[str], branches: list[_Branch]) -> list[_Branch]:
+    """The branches that are read.
+
+    Of several that may be built the first, but all that register or declare an operator: which of
+    them it is, is for others to tell.
+    """
+    possible = [branch for branch in branches if branch.truth is not False]
+    if len(branches) > 1 and len(possible) > 1:
+        texts = [_bare(lines, branch) for branch in possible]
+        if all(map(balanced, texts)) and any(map(_offers, texts)):
+            return possible
+    if possible and (len(branches) > 1 or possible[0].truth or balanced(_bare(lines, possible[0]))):
+        return possible[:1]
+    # What is registered for another platform only is better than nothing.
+    only = branches[0]
+    if len(branches) == 1 and only.elsewhere:
+        text = _bare(lines, only)
+        return [only] if _REGISTERS.search(text) and balanced(text) else []
+    return []
+
+
+def _bare(lines: list[str], branch: _Branch) -> str:
+    return without_strings("\n".join(lines[branch.first : branch.last + 1]))
+
+
+def _offers(text: str) -> bool:
+    return bool(_REGISTERS.search(text) or _DECLARES.search(text))
 
 
 class Expander:

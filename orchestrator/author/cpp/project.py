@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -35,6 +35,7 @@ SUFFIXES = frozenset(
     )
 )
 _LARGEST = 4 << 20  # bytes of one file
+_DEEPEST = 8  # includes within includes, whose macros decide on what is included
 _MOST_INCLUDED = 64  # files that one file's includes may lead to
 
 
@@ -46,6 +47,12 @@ class Source:
     code: str
     macros: dict[str, Macro]
     includes: tuple[str, ...]
+    settled: dict[str, Macro] = field(default_factory=dict)
+    doubtful: frozenset[int] = frozenset()
+
+    def is_doubtful(self, offset: int) -> bool:
+        """Whether only some builds have what stands at an offset into the code."""
+        return bisect_left(self._breaks, offset) in self.doubtful
 
     @cached_property
     def bare(self) -> str:
@@ -69,6 +76,8 @@ class Project:
         self._raw: dict[Path, bytes] = {}
         self._sources: dict[Path, Source] = {}
         self._macros: dict[Path, dict[str, Macro]] = {}
+        self._inherited: dict[Path, dict[str, Macro]] = {}
+        self._depth = 0
         self._named: dict[str, list[Path]] = {}
         for file in self._files:
             self._named.setdefault(file.name, []).append(file)
@@ -97,9 +106,35 @@ class Project:
         if path not in self._sources:
             text = self._bytes(path).decode("utf-8", errors="replace")
             text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", " ")
-            read = preprocess(without_comments(text))
-            self._sources[path] = Source(path, read.code, read.macros, tuple(read.includes))
+            text = without_comments(text)
+            self._sources[path] = Source(path, "", {}, ())  # for files that include each other
+
+            def included(name: str, includes: Sequence[str]) -> Macro | None:
+                for file in filter(None, (self._included(path, each) for each in includes)):
+                    macro = self._reached(file).get(name)
+                    if macro is not None:
+                        return macro
+                return None
+
+            read = preprocess(text, included)
+            self._sources[path] = Source(
+                *(path, read.code, read.macros, tuple(read.includes)),
+                *(read.settled, frozenset(read.doubtful)),
+            )
         return self._sources[path]
+
+    def _reached(self, path: Path) -> dict[str, Macro]:
+        """Macros that a file and what it includes define for certain."""
+        if path not in self._inherited:
+            merged: dict[str, Macro] = {}
+            self._inherited[path] = merged  # for files that include each other
+            if self._depth >= _DEEPEST:
+                return {}
+            self._depth += 1
+            for file in self.around(self.source(path)):
+                merged.update(self.source(file).settled)
+            self._depth -= 1
+        return self._inherited[path]
 
     def mentioning(self, word: str, files: Iterable[Path] | None = None) -> list[Source]:
         """The files in whose text the word stands, as a word of its own."""

@@ -35,6 +35,8 @@ _ARG = re.compile(r'(?:\w+\s*::\s*)*arg(?:_v)?\s*\(\s*"(\w+)"')
 _LITERAL_ARG = re.compile(r'"(\w+)"_a\b')
 _OTHER_KEY = re.compile(r"(?:\bk|DispatchKey\s*::\s*)(?:CPU|XPU|HIP|Meta|QuantizedCPU|HPU|MPS)\b")
 _OTHER_FOLDERS = frozenset(("cpu", "xpu", "rocm", "hip", "hpu", "npu", "tpu", "mps"))
+_OVERLOAD_CAST = re.compile(r"\boverload_cast\s*<")
+_POINTER_CAST = re.compile(r"\(\s*\*\s*\)\s*\(")
 _KEYWORD_ONLY = re.compile(r"(?:\w+\s*::\s*)*kw_only\s*\(")
 
 
@@ -74,6 +76,13 @@ class Registration:
     offset: int = 0
     named: tuple[Named, ...] = ()
     elsewhere: bool = False  # for CPUs or for another kind of GPU
+    doubtful: bool = False  # only some builds have it
+    types: tuple[str, ...] | None = None  # of the overload that a cast chooses
+
+    @property
+    def overload(self) -> str:
+        """The overload's name; empty where it has none."""
+        return self.text.partition("(")[0].rpartition("::")[2].partition(".")[2].strip()
 
     @property
     def name(self) -> str:
@@ -242,7 +251,33 @@ def _entry(
         named=tuple(_named(given[1:])) if pybind else (),
         elsewhere=is_elsewhere(source.path)
         or any(_OTHER_KEY.search(piece) for _, piece in given[1:]),
+        doubtful=source.is_doubtful(given[0][0]),
+        types=None if lambda_ is not None else _cast_to(", ".join(p for _, p in given[1:])),
     )
+
+
+def _cast_to(text: str) -> tuple[str, ...] | None:
+    """The parameter types that ``overload_cast`` or a cast to a pointer chooses by."""
+    match = _OVERLOAD_CAST.search(text)
+    if match is not None:
+        return tuple(_types(text, match.end(), "<", ">"))
+    match = _POINTER_CAST.search(text)
+    return tuple(_types(text, match.end(), "(", ")")) if match is not None else None
+
+
+def _types(text: str, at: int, opening: str, closing_: str) -> Iterator[str]:
+    """The types from ``at`` to the bracket that closes the one before it."""
+    depth, piece = 1, ""
+    for char in text[at : at + _LONGEST_HEAD]:
+        depth += (char in (opening, "<")) - (char in (closing_, ">"))
+        if depth == 0 or (char == "," and depth == 1):
+            if piece.strip():
+                yield piece.strip()
+            piece = ""
+        else:
+            piece += char
+        if depth == 0:
+            return
 
 
 def _function(piece: str) -> str | None:
