@@ -31,6 +31,7 @@ SUBJECTS = {
     "traffic": "Bytes read and written",
     "verification": "Verification",
     "verdicts": "Verdicts",
+    "verdict_lost": "Verdicts that get lost",
     "thresholds": "Thresholds",
     "golden": "The reference",
     "style": "Style",

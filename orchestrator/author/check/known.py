@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,29 +36,41 @@ def known_operators(sources: Sequence[Path], libraries: Sequence[Path]) -> Known
 
     libraries = [*libraries, *filter(is_library, sources)]
     sources = [path for path in sources if not is_library(path)]
-    built: dict[str, list[Operator]] = {}
-    for path in libraries:
-        for operator in _in_library(path):
-            built.setdefault(operator.name, []).append(operator)
+    return KnownOperators(sources, libraries)
 
-    read: list[Sources] = []
 
-    def look_up(name: str) -> Sequence[Operator]:
-        found = built.get(name, [])
+class KnownOperators:
+    """Looks operators up by name; sources are read when a name is first asked for."""
+
+    def __init__(self, sources: Sequence[Path], libraries: Sequence[Path]) -> None:
+        self._sources = sources
+        self._built: dict[str, list[Operator]] = {}
+        for path in libraries:
+            for operator in _in_library(path):
+                self._built.setdefault(operator.name, []).append(operator)
+
+    def __call__(self, name: str) -> Sequence[Operator]:
+        """All operators called ``name``."""
+        found = self._built.get(name, [])
         namespaces = {operator.namespace for operator in found}
-        if not sources:
+        if not self._sources:
             return found
-        if not read:
-            from orchestrator.author.locate import Sources
-
-            read.append(Sources(sources))
         try:
-            written = read[0].find(name)
+            written = self._read.find(name)
         except TreeError:  # what cannot be understood says nothing
             written = []
         return [*found, *(one for one in written if one.namespace not in namespaces)]
 
-    return look_up
+    def names(self) -> set[str]:
+        """The names of all of them."""
+        written = self._read.search("").names() if self._sources else set()
+        return set(self._built) | written
+
+    @cached_property
+    def _read(self) -> Sources:
+        from orchestrator.author.locate import Sources
+
+        return Sources(self._sources)
 
 
 def _in_library(path: Path) -> list[Operator]:

@@ -15,6 +15,16 @@ _NUMBERS = {"int", "SymInt", "float", "bool", "Scalar"}
 
 
 @dataclass(frozen=True)
+class Dtype:
+    """A torch dtype as the runner spells it."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
 class Passed:
     """One value that is passed: where, the name of its variable, the values that it may have.
 
@@ -102,6 +112,9 @@ def _missing(call: Given, operator: Operator, given: set[str], told: str) -> lis
 def _wanted(argument: Argument, value: Any) -> str | None:
     """What the argument wants instead of ``value``; None when it may have it."""
     kind = argument.type.removesuffix("?")
+    if isinstance(value, Dtype):
+        takes_none = kind in ("Tensor", "str", "bool") or kind.endswith("]")
+        return f"a {kind}" if takes_none else None
     if value is None:
         known = kind in _NUMBERS | {"Tensor", "str"} or kind.endswith("]")
         return f"a {kind} and not optional" if known and not argument.optional else None

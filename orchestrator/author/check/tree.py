@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.author.check.finding import At, Edit
+from orchestrator.author.check.known import KnownOperators
 from orchestrator.author.check.reading import UnreadableError, read
 from orchestrator.errors import TreeError
 from orchestrator.inventory.spelling import near
@@ -50,6 +51,11 @@ class CheckedTree:
         if name not in self._memory:
             self._memory[name] = self._known(name)
         return self._memory[name]
+
+    @cached_property
+    def known_names(self) -> Sequence[str]:
+        """The names of all operators that sources and libraries have."""
+        return sorted(self._known.names()) if isinstance(self._known, KnownOperators) else ()
 
     @cached_property
     def _script_text(self) -> str | UnreadableError:
