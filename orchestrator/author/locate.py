@@ -14,6 +14,7 @@ from pathlib import Path
 from orchestrator.author import python_ops
 from orchestrator.author.cpp.operators import CppOperator, CppReader, reader
 from orchestrator.author.facts import Framework, Operator
+from orchestrator.author.overloads import Candidate, chosen
 from orchestrator.author.python_ops import PythonOperator
 from orchestrator.author.unit_imports import Imported, unit_imports
 from orchestrator.author.walk import Files, gather
@@ -82,8 +83,11 @@ class Sources:
         return _Search(name, self.files, self.imported, self._cpp)
 
     def find(self, name: str) -> list[Operator]:
-        """All operators called ``name``; raises ``TreeError`` where C++ cannot be understood."""
-        return self.search(name).all() if name.isidentifier() else []
+        """All operators called ``name``, every overload of them.
+
+        Raises ``TreeError`` where C++ cannot be understood.
+        """
+        return self.search(name).overloads() if name.isidentifier() else []
 
 
 def _nothing(name: str, files: Files, search: _Search, sources: Sequence[Path]) -> UsageError:
@@ -125,16 +129,17 @@ class _Search:
     def all(self) -> list[Operator]:
         """All operators of the name, in C++ and in Python."""
         found: dict[tuple[str, str], Operator] = {}
-        for each in self._cpp.find(self._name):
-            operator = self._compiled(each)
-            found.setdefault((operator.framework, operator.namespace), operator)
-        for one in self._in_python():
-            operator = self._interpreted(one)
+        in_python = [(one, self._interpreted(one)) for one in self._in_python()]
+        # The test calls what hands its arguments on as they are: the operator itself.
+        handed_on = any(one.forwards and self._used(operator) for one, operator in in_python)
+        for key, several in self._alternatives().items():
+            found[key] = chosen(several, self._imported.tree)
+        for one, operator in in_python:
             key = operator.framework, operator.namespace
             compiled = [o for o in found.values() if o.framework == key[0] and o.kind in _COMPILED]
             if one.kind == "library" or not compiled:
                 found.setdefault(key, operator)
-            elif one.wraps and not one.forwards and self._used(operator):
+            elif one.wraps and not one.forwards and not handed_on and self._used(operator):
                 # What vLLM's test calls is a function that takes something else than the operator.
                 for inner in compiled:
                     del found[inner.framework, inner.namespace]
@@ -142,6 +147,28 @@ class _Search:
             elif not one.wraps and (one.kind == "triton" or self._used(operator)):
                 found.setdefault(key, operator)
         return self._meant(list(found.values()))
+
+    def overloads(self) -> list[Operator]:
+        """All signatures of the name: those of ``all``, and what else C++ has in their places."""
+        meant = self.all()
+        kept = {(one.framework, one.namespace) for one in meant if one.kind in _COMPILED}
+        compiled = [
+            one.operator
+            for key, several in self._alternatives().items()
+            for one in several
+            if key in kept
+        ]
+        return [*compiled, *(one for one in meant if one.kind not in _COMPILED)]
+
+    def _alternatives(self) -> dict[tuple[str, str], list[Candidate]]:
+        """What C++ has, by framework and namespace."""
+        found: dict[tuple[str, str], list[Candidate]] = {}
+        for each in self._cpp.find(self._name):
+            operator = self._compiled(each)
+            several = found.setdefault((operator.framework, operator.namespace), [])
+            if all(one.operator.arguments != operator.arguments for one in several):
+                several.append(Candidate(operator, each.overload, each.doubtful))
+        return found
 
     def _meant(self, found: list[Operator]) -> list[Operator]:
         """Of several in one framework those that the unit test calls, if it calls any."""
@@ -161,8 +188,12 @@ class _Search:
 
     def _used(self, operator: Operator) -> bool:
         """Whether the unit test calls the Python function, not the operator of ``torch.ops``."""
-        called = self._imported.spelling(operator.namespace, operator.name) is not None
-        return called and operator.name not in self._imported.spaces
+        spelt = self._imported.spelling(operator.namespace, operator.name)
+        return (
+            spelt is not None
+            and spelt[0] in self._imported.calls
+            and operator.name not in self._imported.spaces
+        )
 
     def names(self) -> set[str]:
         """Names of operators that the sources have, for what was misspelt."""
@@ -261,9 +292,10 @@ class _Search:
             known = [o for o in self._cpp.find(name) if o.namespace in (namespace, None)]
         except TreeError:
             return None
-        if not known:
-            return None
-        return frozenset(i for i, each in enumerate(known[0].arguments) if each.mutated)
+        written = {
+            frozenset(i for i, each in enumerate(one.arguments) if each.mutated) for one in known
+        }
+        return written.pop() if len(written) == 1 else None
 
     def _interpreted(self, one: PythonOperator) -> Operator:
         module = self._files.module(one.path)
@@ -273,7 +305,7 @@ class _Search:
         if one.kind == "library":
             framework = _SPACES.get(one.namespace, framework)
             call, namespace = f"torch.ops.{one.namespace}.{one.name}", one.namespace
-            imported = self._imported.package(module) or self._imported.package(package) or module
+            imported = self._imported.module(module) or self._imported.package(package) or module
             imports = (f"import {imported}",)
         else:
             spelt = self._imported.spelling(module, one.name)

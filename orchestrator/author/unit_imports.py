@@ -26,13 +26,14 @@ class Imported:
     """``imports``: dotted names of what is imported, to the statement that does so.
 
     ``spaces``: for the operators called, the namespaces of ``torch.ops`` they are called in.
-    ``calls``: everything that is called, dotted, as the test spells it.
+    ``calls``: everything that is called, dotted, as the test spells it. ``tree``: all of the test.
     """
 
     imports: dict[str, str] = field(default_factory=dict)
     bound: dict[str, str] = field(default_factory=dict)  # local name to what it stands for
     spaces: dict[str, set[str]] = field(default_factory=dict)
     calls: frozenset[str] = frozenset()
+    tree: ast.Module | None = None
 
     @property
     def frameworks(self) -> list[Framework]:
@@ -49,6 +50,15 @@ class Imported:
         for module in wanted:
             if any(name == module or name.startswith(f"{module}.") for name in self.imports):
                 return module
+        return None
+
+    def module(self, module: str) -> str | None:
+        """What it imports ``module`` as: a source folder may stand anywhere above the package."""
+        for name in self.imports:
+            words = name.split(".")
+            for count in range(len(words), 0, -1):
+                if _same(".".join(words[:count]), module):
+                    return ".".join(words[:count])
         return None
 
     def spelling(self, module: str, name: str) -> tuple[str, str] | None:
@@ -102,4 +112,4 @@ def unit_imports(path: Path | None) -> Imported:
             calls.add(whole)
         elif isinstance(node, ast.Call):
             calls.add(dotted(node.func))
-    return Imported(imports, bound, spaces, frozenset(calls))
+    return Imported(imports, bound, spaces, frozenset(calls), tree)

@@ -179,7 +179,10 @@ class OperatorCalls:
                     users.setdefault(used, set()).add(name)
         for name, imported in self._source.imports.items():
             local = self._source.local(imported)
-            helpers = local[0].definitions.get(local[1] or "", ()) if local is not None else ()
+            helpers: Sequence[ast.AST] = ()
+            if local is not None:
+                inside, attribute = local
+                helpers = inside.definitions.get(attribute, ()) if attribute else [inside.tree]
             if imported.attribute == self.operator.name or any(
                 self._named(statement)[1] for statement in helpers
             ):

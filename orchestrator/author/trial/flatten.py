@@ -15,6 +15,7 @@ from orchestrator.author.trial import compare, noise
 from orchestrator.author.trial.calls import Names, OperatorCalls
 from orchestrator.author.trial.effects import changes
 from orchestrator.author.trial.inline import inlined, renamed
+from orchestrator.author.trial.literals import NotLiteral, evaluate
 from orchestrator.author.trial.rounds import rounds
 from orchestrator.author.trial.scopes import FunctionNode, binds, reads
 from orchestrator.author.trial.source import Source
@@ -96,6 +97,11 @@ class _Flattener:
 
     def _function(self, node: ast.expr, source: Source) -> tuple[FunctionNode, Source] | None:
         """The function of the test's own modules that an expression names."""
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            imported = source.imports.get(node.value.id)
+            local = source.local(imported) if imported is not None else None
+            module = local[0] if local is not None and local[1] is None else None
+            return function_of(node.attr, module) if module is not None else None
         if not isinstance(node, ast.Name):
             return None
         if node.id in self._local:
@@ -208,6 +214,14 @@ class _Flattener:
         self._block(node.body, where)
 
     def _if(self, node: ast.If, where: _Where) -> None:
+        try:
+            known = evaluate(node.test, lambda _: None)
+        except NotLiteral:
+            pass
+        else:
+            # What a caller left out is None here: ``if scale is not None``.
+            self._block(node.body if known else node.orelse, where)
+            return
         negated = ast.copy_location(ast.UnaryOp(ast.Not(), node.test), node.test)
         arms = [(node.test, negated, node.body), (negated, node.test, node.orelse)]
         calling = [arm for arm in arms if any(self._holds(s, "call", where.source) for s in arm[2])]

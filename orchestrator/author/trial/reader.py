@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.author.facts import Operator, Todo, Trial
@@ -26,13 +26,14 @@ from orchestrator.errors import TreeError, UsageError
 from orchestrator.inventory.spelling import near
 
 
-def read_trial(path: Path, operator: Operator) -> Trial:
+def read_trial(path: Path, operator: Operator, sources: Sequence[Path] = ()) -> Trial:
     """How the unit test at ``path`` exercises ``operator``.
 
-    Nothing of the test is run. Raises ``TreeError`` when the file is no Python text, and
+    ``sources``: files and folders in which modules that it imports are looked for, besides those
+    around it. Nothing of the test is run. Raises ``TreeError`` when the file is no Python text, and
     ``UsageError`` when nothing in it calls the operator.
     """
-    source = read(path)
+    source = read(path, sources)
     try:
         return _trial(source, operator)
     except RecursionError:
@@ -71,7 +72,7 @@ def _with_opchecks_called(source: Source) -> Source:
 
     tree = Called().visit(copy.deepcopy(source.tree))
     assert isinstance(tree, ast.Module)
-    return Source(source.path, source.shown, source.text, tree, source._files)
+    return replace(source, tree=tree)
 
 
 @dataclass

@@ -10,6 +10,7 @@ import io
 import stat
 import sys
 import tokenize
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from os.path import normpath, relpath
@@ -54,6 +55,7 @@ class Source:
     text: str
     tree: ast.Module
     _files: dict[Path, Source | None] = field(repr=False)
+    _roots: tuple[Path, ...] = field(default=(), repr=False)  # where packages are looked for, too
 
     def place(self, node: ast.AST) -> Place:
         """Where ``node`` stands."""
@@ -114,7 +116,7 @@ class Source:
         if level:
             bases = [here.joinpath(*[".."] * (level - 1))]
         else:
-            bases = [here, *list(here.parents)[:_UPWARDS]]
+            bases = [here, *list(here.parents)[:_UPWARDS], *self._roots]
         parts = [part for part in module.split(".") if part]
         for base in bases:
             stem = base.joinpath(*parts)
@@ -143,24 +145,44 @@ class Source:
         if real not in self._files:
             self._files[real] = None  # of a circle of imports only the first way counts
             try:
-                self._files[real] = _load(real, _beside(real, self), self._files)
+                self._files[real] = _load(real, _beside(real, self), self._files, self._roots)
             except TreeError:
                 return None
         return self._files[real]
 
 
-def read(path: Path) -> Source:
-    """Read and parse the unit test. Raises ``TreeError`` when it is no file of Python text."""
+def read(path: Path, sources: Sequence[Path] = ()) -> Source:
+    """Read and parse the unit test. Raises ``TreeError`` when it is no file of Python text.
+
+    ``sources``: files and folders below which its imports are looked for, too.
+    """
     files: dict[Path, Source | None] = {}
     try:
         real = path.resolve()
     except (OSError, RuntimeError, ValueError) as error:
         raise _unreadable(path, error) from None
-    files[real] = source = _load(real, str(path), files)
+    roots = tuple(dict.fromkeys(base for each in sources for base in _bases(each)))
+    files[real] = source = _load(real, str(path), files, roots)
     return source
 
 
-def _load(path: Path, shown: str, files: dict[Path, Source | None]) -> Source:
+def _bases(source: Path) -> list[Path]:
+    """Folders that a package of a source may lie in: the source, and what is around packages."""
+    try:
+        folder = source.resolve()
+        folder = folder if folder.is_dir() else folder.parent
+        found = [folder]
+        while (folder / "__init__.py").is_file() and len(found) <= 2 * _UPWARDS:
+            folder = folder.parent
+            found.append(folder)
+    except (OSError, RuntimeError, ValueError):
+        return []
+    return found
+
+
+def _load(
+    path: Path, shown: str, files: dict[Path, Source | None], roots: tuple[Path, ...] = ()
+) -> Source:
     try:
         facts = path.stat()
         if not stat.S_ISREG(facts.st_mode):
@@ -184,7 +206,7 @@ def _load(path: Path, shown: str, files: dict[Path, Source | None]) -> Source:
     text = text.removeprefix("\ufeff")
     tree = Platform().visit(parse(text, shown))
     assert isinstance(tree, ast.Module)
-    return Source(path, shown, text, tree, files)
+    return Source(path, shown, text, tree, files, roots)
 
 
 def _unreadable(path: Path, error: Exception, shown: str | None = None) -> TreeError:

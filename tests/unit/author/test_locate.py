@@ -191,6 +191,46 @@ def test_of_several_in_a_framework_the_one_that_the_test_calls_is_meant(tmp_path
     assert second.call == "torch.ops._C.f"
 
 
+@pytest.mark.parametrize("test", ["namesake.f(1)\n    ops.f(1, 2)", "ops.f(1, 2)"])
+def test_a_namesake_is_not_what_the_test_calls(tmp_path: Path, test: str) -> None:
+    tree = write(
+        tmp_path,
+        {
+            "csrc/b.cpp": _BINDINGS,
+            "vllm/__init__.py": "",
+            "vllm/_custom_ops.py": "import torch\ndef f(out, x):\n    torch.ops._C.f(out, x)\n",
+            "vllm/layer.py": "import torch\nfrom vllm import _custom_ops as ops\n"
+            "def f(x):\n    out = torch.empty_like(x)\n    ops.f(out, x)\n    return out\n",
+            "tests/test_f.py": "from vllm import _custom_ops as ops\n"
+            f"import vllm.layer as namesake\nfrom vllm.layer import f\ndef test():\n    {test}\n",
+        },
+    )
+    (found,) = find_operators("f", [tree], tree / "tests" / "test_f.py", None)
+    assert found.call == "torch.ops._C.f"
+    assert [a.name for a in found.arguments] == ["out", "x"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "imported"),
+    [
+        ("import package.ops.rows", "package.ops.rows"),
+        ("from package.ops import rows", "package.ops.rows"),
+        ("from package.ops.rows import f as g", "package.ops.rows"),
+        ("import ops.rows", "ops.rows"),
+        ("import torch", "ops.rows"),
+    ],
+)
+def test_a_library_operator_is_imported_as_the_test_does(
+    tmp_path: Path, statement: str, imported: str
+) -> None:
+    text = 'import torch\n@torch.library.custom_op("mine::f", mutates_args=())\n'
+    text += "def f(x: torch.Tensor) -> torch.Tensor:\n    return x * 2\n"
+    test = f"import torch\n{statement}\ndef test(): torch.ops.mine.f(torch.ones(1))\n"
+    tree = write(tmp_path, {"src/ops/rows.py": text, "tests/test_f.py": test})
+    (found,) = find_operators("f", [tree / "src"], tree / "tests" / "test_f.py", None)
+    assert found.imports == (f"import {imported}",)
+
+
 def test_unit_tests_are_no_sources() -> None:
     with pytest.raises(UsageError):
         find("triton", "test_softcap_softmax")

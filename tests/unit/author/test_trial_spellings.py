@@ -1066,3 +1066,48 @@ def test_a_record_that_is_passed_on_is_made_again(read) -> None:  # type: ignore
     trial = read(SILU, RECORDS.format(text=text))
     assert trial.prepare[0] == "case = Plain(rows=rows, cols=cols)"
     assert "class Plain:" in "".join(trial.helpers) and not trial.todos
+
+
+WRAPPER = """
+import torch
+def quant(x, scale=None):
+    out = torch.empty_like(x, dtype=torch.int8)
+    if scale is not None:
+        torch.ops._C.static_quant(out, x, scale)
+        return out, scale
+    scales = torch.empty(x.shape[0], device=x.device)
+    torch.ops._C.dynamic_quant(out, x, scales)
+    return out, scales
+"""
+CALLS = """
+from vllm import _custom_ops as ops
+from vllm.limits import most
+def test_dynamic():
+    x = torch.randn(4, most(), device="cuda")
+    out, scales = ops.quant(x)
+    torch.testing.assert_close(scales, x.amax(-1) / 127)
+def test_static():
+    x = torch.randn(4, most(), device="cuda")
+    s = torch.tensor([0.1], device="cuda")
+    out, _ = ops.quant(x, s)
+    torch.testing.assert_close(out, (x / s).round().to(torch.int8))
+"""
+
+
+@pytest.mark.parametrize("name", ["static_quant", "dynamic_quant"])
+@pytest.mark.parametrize("named", [".", "vllm", "vllm/_custom_ops.py"])
+def test_wrappers_in_the_sources_are_followed(tmp_path: Path, name: str, named: str) -> None:
+    package = tmp_path / "sources" / "vllm"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "_custom_ops.py").write_text(WRAPPER)
+    (package / "limits.py").write_text("def most():\n    return 8\n")
+    path = tmp_path / "tests" / "test_it.py"
+    path.parent.mkdir()
+    path.write_text(f"import torch\n{CALLS}")
+    op = operator(name, "out!: Tensor", "x: Tensor", "s!: Tensor", returns=())
+    trial = read_trial(path, op, [tmp_path / "sources" / named])
+    assert trial.function == f"test_{name.removesuffix('_quant')}"
+    assert trial.arguments["x"] == "x"
+    assert trial.helpers == ("def most():\n    return 8",)
+    assert not trial.todos
