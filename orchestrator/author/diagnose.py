@@ -79,9 +79,11 @@ def _not_finite(
             "or a step of it leave the range of the dtype"
         )
     elif theirs:
+        poisoned = "poison(" in source
+        unwritten = "; where it wrote nothing they are what the output was poisoned with"
         yield (
-            f"the operator leaves {theirs} values of {name} that are not finite{at}; where it "
-            "wrote nothing they are what the output was poisoned with"
+            f"the operator leaves {theirs} values of {name} that are not finite{at}"
+            f"{unwritten if poisoned else ''}"
         )
 
 

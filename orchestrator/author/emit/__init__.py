@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.author.check.undefined import undefined
 from orchestrator.author.emit.dialect import Dialect, read_dialect
-from orchestrator.author.emit.docstring import docstring
+from orchestrator.author.emit.docstring import concluded, docstring
 from orchestrator.author.emit.lines import used_attributes
 from orchestrator.author.emit.material import Material, gather
 from orchestrator.author.emit.places import from_roots
@@ -136,6 +136,8 @@ def _missing(material: Material) -> list[Todo]:
 def _inferred(operator: Operator, settings: Settings) -> tuple[str, ...]:
     found = [f"{one.key}: {one.why}" for one in (*settings.own, settings.dtype) if one.why]
     found += [
-        f"argument {a.name}: {', '.join(a.inferred)}" for a in operator.arguments if a.inferred
+        f"argument {a.name}, concluded from the code: {', '.join(concluded(a))}"
+        for a in operator.arguments
+        if a.inferred
     ]
     return tuple(found)

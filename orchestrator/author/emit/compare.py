@@ -168,7 +168,13 @@ class _Rich(_Writer):
         if output.how == "unordered":
             return [f"self.verify.unordered({named})"]
         if self._whole(output):
-            return [f"self.verify.close({named})"]
+            steps = _number(output.atol or "0") or 0.0
+            if steps <= 1:
+                return [f"self.verify.close({named})"]
+            return [
+                f"self.verify.close({actual}, {expected}, limit={steps:g}, {self._name(output)}, "
+                f'reason="the unit test allows {steps:g} steps")'
+            ]
         least = self._threshold(output)
         limit = self._limit(output)
         lines = []

@@ -9,7 +9,7 @@ from pathlib import Path
 from orchestrator.author.emit import code
 from orchestrator.author.emit.material import Given, Material
 from orchestrator.author.emit.settings import Setting, Settings
-from orchestrator.author.facts import Operator, Trial
+from orchestrator.author.facts import Argument, Operator, Trial
 
 _WIDTH = 100
 _LIBRARIES = {"vllm": "vllm, mcoplib", "sgl": "sgl_kernel, mcoplib", "mcoplib": "mcoplib"}
@@ -63,12 +63,19 @@ def _argument(one: Given, material: Material) -> str:
     elif one.name in material.overwritten:
         words[-1] += "; read, then written"
     if argument.inferred:
-        words[-1] += f" (inferred: {', '.join(argument.inferred)})"
+        words[-1] += f" (concluded from the code: {', '.join(concluded(argument))})"
     return f"{argument.name}: {', '.join(words)}."
+
+
+def concluded(argument: Argument) -> list[str]:
+    """What was concluded of an argument rather than read, in words."""
+    effect = "written" if argument.mutated else "read only"
+    return [effect if one == "mutated" else one for one in argument.inferred]
 
 
 def _parameter(one: Setting) -> str:
     source = f"inferred: {one.why}" if one.why else f"from {one.place}"
+    source = "as set" if one.is_set else source
     return f"{one.key}: {_shown(one.value)}, {source}."
 
 

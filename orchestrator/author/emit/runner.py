@@ -279,7 +279,11 @@ class Runner:
         lines += copies
         if material.outputs:
             emptied = [n for n in material.outputs if material.tensors[n].made == "empty"]
-            lines += [self._dialect.poison(emptied)] if emptied else []
+            sure = [n for n in emptied if n not in material.maybe_none]
+            lines += [self._dialect.poison(sure)] if sure else []
+            for name in emptied:
+                if name not in sure:
+                    lines += [f"if {name} is not None:", f"    {self._dialect.poison([name])}"]
         lines += [self._called(), self._dialect.synchronize]
         if self._checkable():
             needed = self._needed()

@@ -103,7 +103,9 @@ def _described(name: str, value: ast.expr, statements: Sequence[str], depth: int
     # x.to(dtype), x * 2 and -x are as long as x.
     while not _is_factory(node):
         if isinstance(node, ast.IfExp):
-            node = node.body
+            # What it is where it is anything at all.
+            none = isinstance(node.body, ast.Constant) and node.body.value is None
+            node = node.orelse if none else node.body
         elif isinstance(node, ast.BinOp):
             node, plain = node.left, False
         elif isinstance(node, ast.UnaryOp):

@@ -35,7 +35,7 @@ from emit_kit import (
 from test_emit_tidy import RUFF
 
 from orchestrator.author.check.engine import check_tree
-from orchestrator.author.facts import Constraint, Todo, Trial
+from orchestrator.author.facts import Constraint, Operator, Todo, Trial
 from orchestrator.errors import TreeError, UsageError
 from orchestrator.suites import whitelist
 
@@ -392,6 +392,63 @@ def test_quantised_operators_are_held_to_their_own_rule(ours: Path) -> None:
     check = method(runner(made(ours, dequantising())), "_check")
     assert "self.verify.close(self.out, ref, limit=0.1, name='out')" in check
     assert "self.verify.cosine(self.out, ref, 0.999, name='out')" in check
+
+
+def _quantising(scale: str) -> tuple[Operator, Trial]:
+    op = operator("dynamic_int8_quant", "out!: Tensor", "x: Tensor", "azp!: Tensor?")
+    tested = trial(
+        f"""
+        x = torch.randn(m, 64, dtype=dtype)
+        out = torch.empty(m, 64, dtype=torch.int8)
+        azp = {scale}
+        """,
+        "expected, expected_azp = quantise(x)",
+        parameters=(
+            parameter("m", "64"),
+            parameter("symmetric", "True", "False", kind="bool"),
+            DTYPE,
+        ),
+        arguments={"out": "out", "x": "x", "azp": "azp"},
+        outputs=(
+            close("out", "expected", atol="2", rtol="0"),
+            close("azp", "expected_azp", how="exact", when="not symmetric"),
+        ),
+        helpers=("def quantise(x):\n    return x.char(), x.int()",),
+    )
+    return op, tested
+
+
+def test_whole_numbers_are_held_to_the_steps_that_the_test_allows(ours: Path) -> None:
+    text = runner(made(ours, _quantising("torch.empty(m, dtype=torch.int32)")))
+    assert "limit=2," in text and 'reason="the unit test allows 2 steps"' in text
+    assert "verify.cosine(out" not in text
+
+
+@pytest.mark.parametrize(
+    "made_by",
+    [
+        "None if symmetric else torch.empty(m, dtype=torch.int32)",
+        "torch.empty(m, dtype=torch.int32) if not symmetric else None",
+    ],
+)
+def test_an_optional_tensor_that_holds_nothing_is_an_output(ours: Path, made_by: str) -> None:
+    text = runner(made(ours, _quantising(made_by)))
+    assert "azp: [m], int32; written." in text
+    assert "self.poison(out)\n        if azp is not None:\n            self.poison(azp)\n" in text
+
+
+def test_what_was_concluded_is_told_in_words(ours: Path) -> None:
+    op, tested = activation()
+    arguments = tuple(dataclasses.replace(a, inferred=("mutated",)) for a in op.arguments)
+    draft = made(ours, (dataclasses.replace(op, arguments=arguments), tested))
+    assert "argument result, concluded from the code: written" in draft.inferred
+    assert "argument input, concluded from the code: read only" in draft.inferred
+    assert "mutated" not in runner(draft)
+
+
+def test_what_was_set_is_not_said_to_be_the_test_s(ours: Path) -> None:
+    text = runner(made(ours, activation(), settings={"num_tokens": 16}))
+    assert "num_tokens: 16, as set." in text
 
 
 def test_an_output_is_compared_as_it_is(ours: Path) -> None:

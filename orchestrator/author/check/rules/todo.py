@@ -29,6 +29,14 @@ def todo(benchmark: Benchmark) -> Iterator[Hit]:
         for number, line in enumerate(text.splitlines(), 1):
             before, mark, rest = line.partition(MARK)
             if mark:
-                what = rest.strip(" :\t\"',)")
-                message = f"still open: {short(what, 120)}" if what else "something is still open"
+                what = _unquoted(rest)
+                message = f"still open: {short(what, 400)}" if what else "something is still open"
                 yield Hit(At(shown, number, len(before) + 1), message)
+
+
+def _unquoted(rest: str) -> str:
+    """What follows the mark, without the quote, comma or bracket of what it stands in."""
+    what = rest.strip(" :\t").rstrip("\"', \t")
+    while what.endswith(")") and what.count(")") > what.count("("):
+        what = what[:-1].rstrip("\"', \t")
+    return what
