@@ -23,14 +23,14 @@ def locked(path: Path) -> Iterator[None]:
     The folder is made when it is missing. Raises ``TreeError`` when the lock cannot be made.
     """
     path = path.resolve()
+    lock = path.with_name(f".{path.name}.lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Read-only and open to the umask: another user of the folder has to be able to lock too.
-        handle = os.open(
-            path.with_name(f".{path.name}.lock"), os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666
-        )
+        # Read-only and open to the umask: another user of the folder has to be able to lock too;
+        # a FIFO in its place is not waited for.
+        handle = os.open(lock, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise _unwritable(lock, error) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -94,5 +94,5 @@ def _unwritable(path: Path, error: OSError) -> TreeError:
     return TreeError(
         f"cannot write it, its old content is as it was: {error.strerror or error}",
         where=str(path),
-        hint="make room or give write permission there and merge again",
+        hint="make room or give write permission there, then do it again",
     )

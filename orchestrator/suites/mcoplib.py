@@ -11,6 +11,7 @@ import ast
 import difflib
 import json
 import re
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,8 +192,11 @@ def _derives(module: ast.Module) -> bool:
 
 
 def read_text(path: Path) -> str:
-    """Read a text file of the tree; what prevents it is a ``TreeError``."""
+    """Read a text file of the tree; what prevents it is a ``TreeError``, also a FIFO or device."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening one may never end
+            kind = "a folder" if path.is_dir() else "no regular file"
+            raise TreeError(f"is {kind}", where=str(path), hint="put the file itself there")
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
         raise TreeError(

@@ -25,7 +25,7 @@ from orchestrator.author.halops.write.text import flows_of, read_yaml, yaml_text
 from orchestrator.errors import ConfigError, ExitCode, TreeError, UsageError
 from orchestrator.events import LeftOpen, Note, Sink, Summary
 from orchestrator.inventory.find import find_inventory
-from orchestrator.workflows.gen_op import write_all
+from orchestrator.workflows.gen_files import write_all
 from orchestrator.workflows.halops_smoke import smoke
 
 COMMAND = "gen halops"
@@ -77,7 +77,7 @@ def gen_halops(root: Path, wish: HalopsWish, sink: Sink, dialogue: Dialogue) -> 
     message = "nothing was written"
     code, files = ExitCode.OK, ()  # type: tuple[ExitCode, tuple[str, ...]]
     if answer:
-        write_all({path: text})
+        write_all({path: text}, checkout.root)
         _read_back(path, made.values)
         files = (str(path),)
         message = f"written and read back; {_untested(run_only)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,16 @@ from orchestrator.author.facts import Draft, Framework, Operator, Trial
 from orchestrator.author.locate import find_operators
 from orchestrator.author.trial import read_trial
 from orchestrator.author.unit_imports import unit_imports
-from orchestrator.errors import ExitCode, MxfleetError, TreeError, UsageError
+from orchestrator.errors import ExitCode, MxfleetError, UsageError
 from orchestrator.events import Drafted, LeftOpen, Note, Sink, Summary
-from orchestrator.results.files import read_bytes, replace
 from orchestrator.suites import mcoplib, whitelist
 from orchestrator.workflows.check import finding_event
+from orchestrator.workflows.gen_files import (
+    lock_tree,
+    refuse_out_of_place,
+    refuse_overwriting,
+    write_all,
+)
 
 COMMAND = "gen op"
 _PREFIXES: Mapping[Framework, str] = {"vllm": "vllm", "sgl": "sgl"}
@@ -82,10 +87,13 @@ def write(
     made = generate(tree, wish)
     for text in made.notes:
         sink(Note(text))
-    _refuse(tree, made, force or dry_run)
-    _tell_files(tree, made, sink, dry_run)
-    if not dry_run:
-        write_all(made.files)
+    if dry_run:
+        refuse_out_of_place(tree, made.files)
+        drafted = _drafted(tree, made, True)
+    else:
+        made, drafted = _written(tree, made, force)
+    for event in drafted:
+        sink(event)
     counts = _tell_open(made, sink)
     if not dry_run:
         counts |= _tell_findings(tree, made, wish, sink)
@@ -139,11 +147,7 @@ def generate(tree: Path, wish: Wish) -> Generated:
         for name, operator, trial in pairs
     ]
     files = {tree / path: text for one in drafts for path, text in one.files.items()}
-    script = tree / mcoplib.SCRIPT
-    former = mcoplib.read_text(script)
-    listed = whitelist.add(former, [one.name for one in drafts], str(script))
-    if listed != former:
-        files[script] = listed
+    files |= _listed(tree, drafts)
     told = [f"{one.name}: {note}" for one in drafts for note in one.notes]
     return Generated(tuple(drafts), files, (*notes, *told))
 
@@ -161,7 +165,7 @@ def _pairs(wish: Wish) -> tuple[list[tuple[str, Operator, Trial]], list[str]]:
     chosen = [one for one in operators if wish.framework in (None, one.framework)]
     found, reasons = [], []
     for operator in chosen:
-        trial, reason = _trial(wish.unit_tests, operator)
+        trial, reason = _trial(wish, operator)
         if trial is not None:
             found.append((names[id(operator)], operator, trial))
         elif reason is not None:
@@ -189,12 +193,10 @@ def _name(operator: Operator, several: bool) -> str:
     return operator.name if prefix is None else f"{prefix}_{operator.name}"
 
 
-def _trial(
-    unit_tests: Sequence[Path], operator: Operator
-) -> tuple[Trial | None, MxfleetError | None]:
+def _trial(wish: Wish, operator: Operator) -> tuple[Trial | None, MxfleetError | None]:
     """The first unit test's that calls the operator; else why there is none."""
     reason: MxfleetError | None = None
-    for path in unit_tests:
+    for path in wish.unit_tests:
         frameworks = unit_imports(path).frameworks
         if frameworks and operator.framework not in frameworks:
             reason = reason or UsageError(
@@ -202,49 +204,43 @@ def _trial(
             )
             continue
         try:
-            return read_trial(path, operator), None
+            return read_trial(path, operator, wish.sources), None
         except UsageError as error:
             reason = error
     return None, reason
 
 
-def _refuse(tree: Path, made: Generated, allowed: bool) -> None:
-    """Refuse as a whole, before anything is written, what would be overwritten."""
+def _listed(tree: Path, drafts: Sequence[Draft]) -> dict[Path, str]:
+    """The front door with the operators in its whitelist, where they are not in it yet."""
     script = tree / mcoplib.SCRIPT
-    there = [path for path in made.files if path != script and path.exists()]
-    if there and not allowed:
-        names = ", ".join(str(path.relative_to(tree)) for path in there)
-        raise UsageError(
-            f"there already is {names}",
-            where=str(tree),
-            hint="see what would change with --dry-run, replace it with --force",
-        )
+    former = mcoplib.read_text(script)
+    listed = whitelist.add(former, [one.name for one in drafts], str(script))
+    return {script: listed} if listed != former else {}
 
 
-def write_all(files: Mapping[Path, str]) -> None:
-    """Write all of ``files`` or none; ``TreeError`` where one cannot be written."""
-    former: dict[Path, bytes | None] = {}
-    try:
-        for path, text in files.items():
-            kept = read_bytes(path)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace(path, text.encode("utf-8"))
-            former[path] = kept
-    except (TreeError, OSError) as error:
-        for path, kept in former.items():
-            if kept is None:
-                path.unlink(missing_ok=True)
-            else:
-                replace(path, kept)
-        if isinstance(error, TreeError):
-            raise
-        raise TreeError(
-            f"cannot be written: {error.strerror}", where=str(error.filename or path)
-        ) from None
+def _written(tree: Path, made: Generated, force: bool) -> tuple[Generated, list[Drafted]]:
+    """Write all files or none; returns them as they were written, and what to tell of each."""
+    own = {path: text for path, text in made.files.items() if path != tree / mcoplib.SCRIPT}
+    _refuse(tree, own, force)  # without leaving so much as a lock
+    with lock_tree(tree):
+        # The files and the whitelist as they are now: others may have written meanwhile.
+        _refuse(tree, own, force)
+        made = replace(made, files={**own, **_listed(tree, made.drafts)})
+        drafted = _drafted(tree, made, False)
+        write_all(made.files, tree)
+    return made, drafted
 
 
-def _tell_files(tree: Path, made: Generated, sink: Sink, dry_run: bool) -> None:
+def _refuse(tree: Path, own: Mapping[Path, str], force: bool) -> None:
+    if not force:
+        refuse_overwriting(tree, own)
+    refuse_out_of_place(tree, own)
+
+
+def _drafted(tree: Path, made: Generated, dry_run: bool) -> list[Drafted]:
+    """What becomes of each file, against what is there now."""
     owner = {tree / path: one.name for one in made.drafts for path in one.files}
+    found = []
     for path, text in made.files.items():
         former = mcoplib.read_text(path) if path.exists() else None
         action = "create" if former is None else "change"
@@ -253,7 +249,8 @@ def _tell_files(tree: Path, made: Generated, sink: Sink, dry_run: bool) -> None:
         diff = _diff(shown, former, text) if dry_run else None
         if former == text:
             action, diff = "unchanged", None
-        sink(Drafted(owner.get(path, ",".join(made.names)), str(path), action, diff))
+        found.append(Drafted(owner.get(path, ",".join(made.names)), str(path), action, diff))
+    return found
 
 
 def _diff(path: Path, former: str | None, text: str) -> str:

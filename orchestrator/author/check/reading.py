@@ -29,6 +29,24 @@ class UnreadableError(Exception):
         return cls(At(shown, int(line) if line.isdigit() else 1), error.message, error.hint)
 
 
+def out_of_place(path: Path, tree: Path) -> str | None:
+    """Why writing to ``path`` would not write a file of ``tree``; None where it would.
+
+    A link within the tree is fine, as is what is not there yet.
+    """
+    try:
+        real = path.resolve()
+        real.relative_to(tree.resolve())
+        status = path.stat()
+    except FileNotFoundError:
+        return "is a symbolic link to nothing" if path.is_symlink() else None
+    except ValueError:
+        return "leads out of the tree by a symbolic link, to a file that is not the tree's"
+    except (OSError, RuntimeError) as error:  # a loop of links, a file where a folder should be
+        return f"cannot be written: {getattr(error, 'strerror', None) or error}"
+    return None if stat.S_ISREG(status.st_mode) else "is no regular file"
+
+
 def read(path: Path, shown: str) -> str:
     """The text of a regular file of at most ``LARGEST`` bytes; ``shown`` is its path as told."""
     at = At(shown)

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.errors import ExitCode, TreeError, UsageError
 from orchestrator.events import Drafted, Event, LeftOpen, Note, Row, Summary
-from orchestrator.workflows.gen_op import Wish, gen_op, generate, write_all
+from orchestrator.workflows.gen_op import Wish, gen_op, generate
 
 AUTHOR = Path(__file__).parents[1] / "author"
 TREES = AUTHOR / "trees"
@@ -96,17 +96,6 @@ def test_a_dry_run_shows_all_and_writes_nothing(tree: Path) -> None:
     gen_op(tree, wish(settings={"hidden": 64}), told, dry_run=True)
     actions = {e.action for e in told.of(Drafted)}  # type: ignore[attr-defined]
     assert actions == {"would_change"}
-
-
-def test_all_files_or_none(tree: Path) -> None:
-    made = generate(tree, wish())
-    before = state(tree)
-    blocked = tree / "runners" / "a_file"
-    blocked.write_text("")
-    with pytest.raises(TreeError):
-        write_all({**made.files, blocked / "below.py": "x"})
-    blocked.unlink()
-    assert state(tree) == before
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
