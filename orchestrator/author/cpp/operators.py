@@ -173,20 +173,22 @@ class CppReader:
                 _distance(first.source.path, Path(f.place.path)),
             )
         )
-        return _without(functions, lambda f: f.doubtful)
+        return _settled(functions)
 
     def _declared(self, name: str) -> list[CppOperator]:
         """Operators that are registered nowhere: functions that take tensors, one a folder."""
         functions = self._functions.named(name, self._project.mentioning(name))
         functions = [f for f in functions if _takes_tensors(f)]
         functions = _without(functions, lambda f: f.local)
-        functions = _without(functions, lambda f: f.doubtful)
+        functions = _settled(functions)
         found: dict[tuple[Path, tuple[str, ...]], CppOperator] = {}
         definitions = [f for f in functions if f.body is not None]
         for shown in sorted(functions, key=lambda f: f.body is not None):
             path = Path(shown.place.path)
             near = sorted(definitions, key=lambda f: _distance(path, Path(f.place.path)))
-            same = [f for f in near if _types(f) == _types(shown)]
+            same = [shown] if shown.body is not None else []
+            same = same or [f for f in near if _spelt(f) == _spelt(shown)]
+            same = same or [f for f in near if _types(f) == _types(shown)]
             same = same or [f for f in near if len(f.parameters) == len(shown.parameters)]
             implemented = next(iter(same or near), None)
             taken = implemented or shown
@@ -348,12 +350,20 @@ def _definition(functions: list[Function]) -> tuple[Function | None, Function | 
     return implemented, fitting[0] if fitting else implemented
 
 
+def _settled(functions: list[Function]) -> list[Function]:
+    """Without what only some builds have, where all builds have a definition."""
+    sure = any(f.body is not None and not f.doubtful for f in functions)
+    return [f for f in functions if not (sure and f.doubtful)]
+
+
 def _variants(functions: list[Function]) -> list[list[Function]]:
     """The functions apart where different builds have different ones."""
-    if not functions or not all(f.doubtful for f in functions):
+    choice = [f for f in functions if f.body is not None] or functions
+    if not choice or not all(f.doubtful for f in choice):
         return [functions]
-    spelt = dict.fromkeys(map(_spelt, functions))
-    return [[f for f in functions if _spelt(f) == one] for one in spelt]
+    shared = [f for f in functions if f.body is None and not f.doubtful]
+    spelt = dict.fromkeys(map(_spelt, choice))
+    return [[*(f for f in functions if _spelt(f) == one), *shared] for one in spelt]
 
 
 def _without(functions: list[Function], unwanted: Callable[[Function], bool]) -> list[Function]:
