@@ -18,6 +18,7 @@ from orchestrator.author.trial.outputs import Compared, key, tolerance_reads
 from orchestrator.author.trial.scopes import binds, reads, root, value_reads
 from orchestrator.author.trial.sides import assignments, out_of_loops, plain
 from orchestrator.author.trial.slices import Line, makes_data
+from orchestrator.author.trial.source import Source
 from orchestrator.author.trial.units import Unit
 
 _DEPTH = 3
@@ -56,6 +57,7 @@ class Assembly:
     ) -> None:
         self._constant = constant
         self._column = column
+        self._looked: set[int] = set()  # functions that do not call the operator
         self._unit = unit
         self._flat = flat
         self._calls = calls
@@ -80,6 +82,28 @@ class Assembly:
             return value
         return None
 
+    def _holds_call(self, step: Step) -> bool:
+        """Whether a statement calls the operator, be it deep inside or by a function."""
+        return self._holds(step.node, self._names, step.source, 0)
+
+    def _holds(self, node: ast.AST, names: Names, source: Source, depth: int) -> bool:
+        for part in ast.walk(node):
+            if not isinstance(part, ast.Call):
+                continue
+            if self._calls.is_call(part, names):
+                return True
+            if depth < _DEPTH and isinstance(part.func, ast.Name):
+                sibling = self._unit.siblings.get(part.func.id)
+                found = (sibling, source) if sibling else function_of(part.func.id, source)
+                if found is None or id(found[0]) in self._looked:
+                    continue
+                self._looked.add(id(found[0]))
+                inner = Names.of(found[1], found[0].body)
+                if self._holds(ast.Module(found[0].body, []), inner, found[1], depth + 1):
+                    self._looked.discard(id(found[0]))
+                    return True
+        return False
+
     def cut(self, index: int) -> Parts:
         """The parts around the call at ``index``."""
         steps = list(self._flat.steps)
@@ -87,7 +111,13 @@ class Assembly:
         call = self._call_in(node)
         assert call is not None
         steps[index : index + 1] = self._plain_target(steps[index])
-        line = Line(steps, index, self._mutates, lambda step: self._call_in(step.node) is not None)
+        line = Line(
+            steps,
+            index,
+            self._mutates,
+            lambda step: self._call_in(step.node) is not None,
+            self._holds_call,
+        )
         made = steps[index].node
         result = made.targets[0] if isinstance(made, ast.Assign) else None
         arguments, todos = read_arguments(

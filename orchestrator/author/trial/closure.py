@@ -82,7 +82,8 @@ class Closure:
         if name in self.missing:
             return
         if name in self.defined:
-            if self.defined[name] != self._owner(name, source):
+            own = name in source.definitions or name in source.imports or name in self._siblings
+            if own and self.defined[name] != self._owner(name, source):
                 self._todo(f"two different {name} are used: rename one of them", source, place)
             return
         if name in BUILTINS and name not in source.definitions:
@@ -162,6 +163,19 @@ class Closure:
                 return local[0] if local is not None and local[1] is None else None
         return None
 
+    def of_framework(self, module: str, name: str, source: Source) -> bool:
+        """Take ``name`` of a module of the framework's own source, as ``module.name`` is used."""
+        imported = source.imports.get(module) or self._source.imports.get(module)
+        if imported is None or not self._calls.is_import(imported):
+            return False
+        local = source.local(imported)
+        if local is None or local[1] is not None or name in self.missing:
+            return False
+        inside, known = local[0], self.defined.get(name)
+        if known is not None:
+            return known == _key(name, inside)
+        return self._from_library(name, imported, (inside, name))
+
     def _resolvable(self, source: Source) -> frozenset[str]:
         """Names whose meaning a runner can have without the operator's framework."""
         imported = {
@@ -204,9 +218,9 @@ class Closure:
         ):
             self.missing.setdefault(name)
             dots = "." * imported.level
+            why = "which is not at hand" if local is None else "which needs more of the framework"
             self._todo(
-                f"{name} comes from {dots}{imported.module}, which is not at hand: write out what "
-                "it does",
+                f"{name} comes from {dots}{imported.module}, {why}: write out what it does",
                 source,
                 place,
             )
@@ -310,6 +324,8 @@ class _Modules(ast.NodeTransformer):
             module = self._closure.module(node.value.id, self._source)
             if module is not None:
                 self._closure.need([node.attr], module, self._place)
+                return ast.copy_location(ast.Name(node.attr, node.ctx), node)
+            if self._closure.of_framework(node.value.id, node.attr, self._source):
                 return ast.copy_location(ast.Name(node.attr, node.ctx), node)
         self.generic_visit(node)
         return node

@@ -78,7 +78,7 @@ class Omissions:
                 wanted |= what.reads - whole
                 continue
             around = line.sharing.around(wanted)
-            if index in line.calls:
+            if index in line.holding:
                 found = set((what.changes | what.binds) & around)
                 if before <= line.call:
                     # What is given empty is nothing but written: how often does not matter.
@@ -87,7 +87,7 @@ class Omissions:
                 found = {n for n in self._unseen(step) & around if may(n)}
                 found |= what.changes & wanted if step.loops else set()
             if found:
-                yield Omission(step, tuple(sorted(found)), index in line.calls)
+                yield Omission(step, tuple(sorted(found)), index in line.holding)
 
     @staticmethod
     def _overwritten(node: ast.stmt) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +36,10 @@ def read_trial(path: Path, operator: Operator, sources: Sequence[Path] = ()) -> 
     """
     source = read(path, sources)
     try:
-        return _trial(source, operator)
+        with warnings.catch_warnings():
+            # What Python thinks of the test's escapes is not our user's news.
+            warnings.simplefilter("ignore")
+            return _trial(source, operator)
     except RecursionError:
         raise TreeError(
             "nested too deeply to be read", where=source.shown, hint="simplify the unit test"

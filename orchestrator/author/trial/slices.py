@@ -45,6 +45,7 @@ class Line:
     """Statements of a test in order.
 
     ``call``: index of the call of the operator that the trial is of. ``calls``: of all its calls.
+    ``holding``: of all statements that have one anywhere inside, or in a function that they call.
     """
 
     def __init__(
@@ -53,10 +54,12 @@ class Line:
         call: int,
         mutates: Callable[[Step], Callable[[ast.Call], Iterable[ast.expr]]],
         calls: Callable[[Step], bool],
+        holds: Callable[[Step], bool],
     ) -> None:
         self.steps = steps
         self.call = call
         self.calls = {index for index, step in enumerate(steps) if calls(step)}
+        self.holding = {index for index, step in enumerate(steps) if holds(step)}
         self.sharing = Sharing()
         self.effects: list[Effect] = []
         for step in steps:
@@ -66,13 +69,13 @@ class Line:
     def needed(self, names: Iterable[str], before: int) -> set[int]:
         """Indices of the statements that make ``names`` what they are at index ``before``.
 
-        Calls of the operator and rounds of a loop are never among them.
+        What calls the operator and rounds of a loop are never among them.
         """
         wanted = set(names)
         found: set[int] = set()
         for index in range(before - 1, -1, -1):
             step, what = self.steps[index], self.effects[index]
-            if index in self.calls or step.loops:
+            if index in self.holding or step.loops:
                 continue
             if not (what.binds & wanted or what.changes & self.sharing.around(wanted)):
                 continue

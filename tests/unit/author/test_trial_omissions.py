@@ -244,3 +244,55 @@ def test_a_loop_of_trials_is_several_trials(read) -> None:  # type: ignore[no-un
     )
     assert not trial.todos
     assert [p.values for p in trial.parameters] == [("4", "8")]
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "ref = torch.stack([torch.ops._C.ret(row) for row in x])",
+        "ref = torch.ops._C.ret(x.float()).half()",
+        "ref = torch.empty_like(x)\n        for i in range(4): ref[i] = torch.ops._C.ret(x[i])",
+        "again = lambda y: torch.ops._C.ret(y)\n        ref = again(x)",
+        "def again(y):\n            for row in y:\n                return torch.ops._C.ret(row)\n"
+        "        ref = again(x)",
+    ],
+)
+def test_the_operator_is_no_part_of_its_reference(read, reference: str) -> None:  # type: ignore[no-untyped-def]
+    trial = read(
+        operator("ret", "x: Tensor", returns=("Tensor",)),
+        f"""
+        y = torch.ops._C.ret(x)
+        {reference}
+        torch.testing.assert_close(y, ref)
+        """,
+    )
+    assert "another call of the operator" in _said(trial)
+    assert "_C.ret" not in " ".join([*trial.prepare, *trial.reference, *trial.after])
+
+
+def test_calls_that_are_only_timed_do_not_matter(read) -> None:  # type: ignore[no-untyped-def]
+    trial = read(
+        SILU,
+        """
+        out = torch.empty_like(x)
+        run = lambda: torch.ops._C.silu(out, x)
+        torch.ops._C.silu(out, x)
+        timed(lambda: torch.ops._C.silu(out, x))
+        torch.testing.assert_close(out, x * x.sigmoid())
+        """,
+    )
+    assert not trial.todos
+    assert trial.prepare[-1] == "out = torch.empty_like(x)"
+
+
+def test_escapes_of_the_test_are_no_news(read, recwarn) -> None:  # type: ignore[no-untyped-def]
+    text = """
+        def twice(y):
+            "\\d"
+            return y * len("\\d")
+        out = torch.empty_like(x)
+        torch.ops._C.silu(out, x)
+        torch.testing.assert_close(out, twice(x))
+        """
+    assert not read(SILU, text).todos
+    assert not list(recwarn)

@@ -1111,3 +1111,32 @@ def test_wrappers_in_the_sources_are_followed(tmp_path: Path, name: str, named: 
     assert trial.arguments["x"] == "x"
     assert trial.helpers == ("def most():\n    return 8",)
     assert not trial.todos
+
+
+def test_modules_of_the_framework_in_the_sources_are_followed(tmp_path: Path) -> None:
+    package = tmp_path / "sources" / "vllm"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "utils.py").write_text(
+        "from vllm.config import settings\n"
+        "def half(n):\n    return n // 2\n"
+        "def wide(n):\n    return n * settings.factor\n"
+    )
+    path = tmp_path / "tests" / "test_it.py"
+    path.parent.mkdir()
+    text = """
+import torch, vllm._C
+import vllm.utils as utils
+from vllm import utils as again
+def test_it():
+    x = torch.randn(utils.half(8), again.half(16), device="cuda")
+    out = torch.empty_like(x)
+    torch.ops._C.silu(out, x)
+    torch.testing.assert_close(out, x * utils.{used}(2))
+"""
+    for used, todos in (("half", 0), ("wide", 1)):
+        path.write_text(text.format(used=used))
+        trial = read_trial(path, SILU, [tmp_path / "sources"])
+        assert trial.prepare[0] == "x = torch.randn(half(8), half(16), device=device)"
+        assert trial.helpers == ("def half(n):\n    return n // 2",)
+        assert len(trial.todos) == todos, trial.todos
