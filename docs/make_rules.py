@@ -32,6 +32,8 @@ SUBJECTS = {
     "verification": "Verification",
     "verdicts": "Verdicts",
     "verdict_lost": "Verdicts that get lost",
+    "never_fails": "Comparisons that cannot fail",
+    "operator_used": "What is measured and what is verified",
     "thresholds": "Thresholds",
     "golden": "The reference",
     "style": "Style",

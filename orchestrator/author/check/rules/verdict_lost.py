@@ -38,7 +38,7 @@ def verdict_lost(benchmark: Benchmark) -> Iterator[Hit]:
         return
     ends = [(end, verdict(end.value)) for end in returns(runner, method)]
     # All of them, for ``return 0, diff`` may be the other one; literal True is another rule's.
-    if ends and all(truthy(runner, said) for _, said in ends) and not _raises(runner):
+    if ends and all(truthy(runner, said) for _, said in ends) and not raises(runner):
         for end, said in ends:
             if not _plainly_true(runner, end.value):
                 what = short(ast.unparse(said), 60) if said is not None else ""
@@ -113,7 +113,7 @@ def _plainly_true(runner: Runner, node: ast.expr | None) -> bool:
     return value is True or (isinstance(value, tuple) and value[:1] == (True,))
 
 
-def _raises(runner: Runner) -> bool:
+def raises(runner: Runner) -> bool:
     """Whether verification can fail by an exception of its own."""
     for function in reached(runner):
         for kind in (ast.Assert, ast.Raise):
@@ -131,7 +131,9 @@ def _raises(runner: Runner) -> bool:
 def _overwritten(runner: Runner, function: Function) -> Iterator[tuple[ast.stmt, str]]:
     """Assignments of something true to what a comparison gave, before anybody has looked at it."""
     source = runner.source
-    asked = set(comparisons(runner))
+    asked = {source.statement(call) for call in comparisons(runner)}
+    if not any(isinstance(statement, ast.Assign) for statement in asked):
+        return
     given: dict[str, ast.Assign] = {}
     assigns = [a for a in source.walk(ast.Assign, function) if source.function(a) is function]
     for assign in sorted(assigns, key=_place):
@@ -142,7 +144,7 @@ def _overwritten(runner: Runner, function: Function) -> Iterator[tuple[ast.stmt,
         old = given.get(first.id)
         if old is not None and _says_true(runner, assign) and _lost(runner, old, assign, first.id):
             yield assign, first.id
-        elif any(call in asked for call in ast.walk(assign.value)):
+        elif assign in asked:
             given[first.id] = assign
         else:
             given.pop(first.id, None)
