@@ -7,7 +7,7 @@ of vLLM's and sglang's own repositories. A unit test's imports tell which librar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,6 +113,17 @@ def _around(wrapper: Operator, inner: Operator) -> Operator:
     )
 
 
+def _grouped(candidates: Iterable[Candidate]) -> dict[tuple[str, str], list[Candidate]]:
+    """By framework and namespace, of those that are called alike the first."""
+    found: dict[tuple[str, str], list[Candidate]] = {}
+    for each in candidates:
+        operator = each.operator
+        several = found.setdefault((operator.framework, operator.namespace), [])
+        if all(one.operator.arguments != operator.arguments for one in several):
+            several.append(each)
+    return found
+
+
 _COMPILED = frozenset(("schema", "pybind", "declaration"))
 
 
@@ -132,12 +143,15 @@ class _Search:
         in_python = [(one, self._interpreted(one)) for one in self._in_python()]
         # The test calls what hands its arguments on as they are: the operator itself.
         handed_on = any(one.forwards and self._used(operator) for one, operator in in_python)
-        for key, several in self._alternatives().items():
+        registered = _grouped(Candidate(o) for one, o in in_python if one.kind == "library")
+        for key, several in self._compiled_ones().items():
             found[key] = chosen(several, self._imported.tree)
         for one, operator in in_python:
             key = operator.framework, operator.namespace
             compiled = [o for o in found.values() if o.framework == key[0] and o.kind in _COMPILED]
-            if one.kind == "library" or not compiled:
+            if one.kind == "library":
+                found.setdefault(key, chosen(registered[key], self._imported.tree))
+            elif not compiled:
                 found.setdefault(key, operator)
             elif one.wraps and not one.forwards and not handed_on and self._used(operator):
                 # What vLLM's test calls is a function that takes something else than the operator.
@@ -149,26 +163,22 @@ class _Search:
         return self._meant(list(found.values()))
 
     def overloads(self) -> list[Operator]:
-        """All signatures of the name: those of ``all``, and what else C++ has in their places."""
-        meant = self.all()
-        kept = {(one.framework, one.namespace) for one in meant if one.kind in _COMPILED}
-        compiled = [
-            one.operator
-            for key, several in self._alternatives().items()
-            for one in several
-            if key in kept
-        ]
-        return [*compiled, *(one for one in meant if one.kind not in _COMPILED)]
-
-    def _alternatives(self) -> dict[tuple[str, str], list[Candidate]]:
-        """What C++ has, by framework and namespace."""
-        found: dict[tuple[str, str], list[Candidate]] = {}
-        for each in self._cpp.find(self._name):
-            operator = self._compiled(each)
-            several = found.setdefault((operator.framework, operator.namespace), [])
-            if all(one.operator.arguments != operator.arguments for one in several):
-                several.append(Candidate(operator, each.overload, each.doubtful))
+        """All signatures of the name: those of ``all``, and what else is in their places."""
+        library = (self._interpreted(one) for one in self._in_python() if one.kind == "library")
+        several = {
+            "library": _grouped(map(Candidate, library)),
+            **dict.fromkeys(_COMPILED, self._compiled_ones()),
+        }
+        found: list[Operator] = []
+        for one in self.all():
+            beside = several.get(one.kind, {}).get((one.framework, one.namespace))
+            found += [each.operator for each in beside] if beside else [one]
         return found
+
+    def _compiled_ones(self) -> dict[tuple[str, str], list[Candidate]]:
+        """What C++ has."""
+        found = ((self._compiled(each), each) for each in self._cpp.find(self._name))
+        return _grouped(Candidate(o, each.overload, each.doubtful) for o, each in found)
 
     def _meant(self, found: list[Operator]) -> list[Operator]:
         """Of several in one framework those that the unit test calls, if it calls any."""

@@ -58,7 +58,10 @@ class PythonOperator:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A registration with torch.library; ``written``: None where the schema says it."""
+    """A registration with torch.library, ``name`` with its overload's.
+
+    ``written``: None where the schema says it.
+    """
 
     namespace: str
     name: str
@@ -67,6 +70,11 @@ class _Entry:
     function: str | None = None
     written: frozenset[str] | None = None
     implements: bool = False  # it only adds an implementation
+
+    @property
+    def base(self) -> str:
+        """The name without its overload's."""
+        return self.name.partition(".")[0].strip()
 
 
 def find(path: Path, source: str, name: str, written_by: WrittenBy | None) -> list[PythonOperator]:
@@ -111,33 +119,36 @@ class _Reader:
         return replace(found, wraps=bool(calls), forwards=own in calls)
 
     def registered(self, name: str) -> list[PythonOperator]:
-        """Operators of torch.library, one a namespace."""
-        entries = [entry for entry in _entries(self._module) if entry.name == name]
+        """Operators of torch.library, one for each overload of a namespace."""
+        entries = [entry for entry in _entries(self._module) if entry.base == name]
         found = []
         for namespace in dict.fromkeys(entry.namespace for entry in entries):
             group = [entry for entry in entries if entry.namespace == namespace]
-            first = next((entry for entry in group if not entry.implements), None)
-            if first is not None:
-                found.append(self._from_entry(first, group))
+            definitions = [entry for entry in group if not entry.implements]
+            for first in definitions:
+                # An overload has its own implementations.
+                shared = [e for e in group if e is first or e.implements]
+                own = [e for e in shared if e.name == first.name]
+                found.append(self._from_entry(first, own if len(definitions) > 1 else group))
         return found
 
     def _from_entry(self, first: _Entry, group: list[_Entry]) -> PythonOperator:
         wanted = [entry.function for entry in group if entry.function]
-        names = [word for word in [*wanted, first.name] if word in self._module.functions]
+        names = [word for word in [*wanted, first.base] if word in self._module.functions]
         function = self._module.functions[names[0]] if names else None
         read = schema.parse(first.schema, str(first.place)) if first.schema else None
         if function is None:
             arguments = read.arguments if read else ()
             todos = (
-                () if read else (Todo(f"the function of {first.name} is not here", first.place),)
+                () if read else (Todo(f"the function of {first.base} is not here", first.place),)
             )
             returns = tuple(r.type for r in read.returns) if read else ()
             return PythonOperator(
-                *(first.name, "library", first.namespace, self._path, arguments, returns),
+                *(first.base, "library", first.namespace, self._path, arguments, returns),
                 *((), (first.place,), (), todos),
             )
         operator = self._operator(
-            name=first.name,
+            name=first.base,
             kind="library",
             namespace=first.namespace,
             function=function,
@@ -288,7 +299,7 @@ def _called(module: Module, call: ast.Call, libraries: dict[str, str]) -> Iterat
     owner, _, last = whole.rpartition(".")
     first = _string(call.args[0]) if call.args else None
     if last == "define" and owner in libraries and first is not None:
-        name = first.partition("(")[0].rpartition("::")[2].partition(".")[0].strip()
+        name = first.partition("(")[0].rpartition("::")[2].strip()
         yield _Entry(libraries[owner], name, module.place(call), schema=first)
     elif last == "define" and owner.endswith("library") and first and len(call.args) > 1:
         space, _, name = first.rpartition("::")

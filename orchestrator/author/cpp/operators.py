@@ -95,7 +95,8 @@ class CppReader:
         functions = self._functions_of(name, first, group, count)
         variants = [functions] if read is not None else _variants(functions)
         for variant in variants:
-            yield self._as_registered(name, first, read, variant, len(variants) > 1)
+            unsure = len(variants) > 1 and any(f.doubtful or f.local for f in variant)
+            yield self._as_registered(name, first, read, variant, unsure)
 
     def _as_registered(
         self,
@@ -357,12 +358,19 @@ def _settled(functions: list[Function]) -> list[Function]:
 
 
 def _variants(functions: list[Function]) -> list[list[Function]]:
-    """The functions apart where different builds have different ones."""
+    """The functions apart where it may be any of them.
+
+    Builds have different ones, or one file has overloads; which of them is registered without a
+    cast, only a compiler can tell.
+    """
     choice = [f for f in functions if f.body is not None] or functions
-    if not choice or not all(f.doubtful for f in choice):
+    if choice and not all(f.doubtful for f in choice):
+        choice = [f for f in choice if f.source.path == choice[0].source.path]
+    spelt = dict.fromkeys(_spelt(f) for f in sorted(choice, key=lambda f: f.local))
+    if len(spelt) < 2:
         return [functions]
-    shared = [f for f in functions if f.body is None and not f.doubtful]
-    spelt = dict.fromkeys(map(_spelt, choice))
+    known = {_spelt(f) for f in choice}
+    shared = [f for f in functions if f.body is None and not f.doubtful and _spelt(f) not in known]
     return [[*(f for f in functions if _spelt(f) == one), *shared] for one in spelt]
 
 

@@ -140,3 +140,47 @@ def test_all_are_known_to_those_that_judge_calls(tmp_path: Path, source: str) ->
     known = Sources([tmp_path]).find("my_scale")
     assert len(known) == (2 if source == EITHER else 3)
     assert not [todo for one in known for todo in one.todos]
+
+
+@pytest.mark.parametrize("given", ["out, x, b", "out, x"])
+def test_a_local_function_before_the_operators_is_not_it(tmp_path: Path, given: str) -> None:
+    source = (
+        "static void my_scale(at::Tensor& y) { y.add_(1); }\n"
+        "void my_scale(at::Tensor& out, const at::Tensor& x) { out.copy_(x); }\n"
+        "void my_scale(at::Tensor& out, const at::Tensor& x, const at::Tensor& b)\n"
+        "{ out.copy_(x + b); }\n"
+    )
+    module = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("my_scale", &my_scale); }\n'
+    for text in (source, source + module):
+        one = found(tmp_path, text, f"op.my_scale({given})", "b = torch.ones(8)")
+        assert [argument.name for argument in one.arguments] == given.split(", ")
+        assert not [todo for todo in one.todos if "which signature" in todo.what]
+
+
+LIBRARY = """import torch
+lib = torch.library.Library("rowops", "DEF")
+lib.define("my_scale.a(Tensor! out, Tensor x, float scale) -> ()")
+lib.define("my_scale.b(Tensor! out, Tensor x, Tensor scale) -> ()")
+torch.library.define("rowops::my_scale.c", "(Tensor! out) -> ()")
+def first(out, x, scale): out.copy_(x * scale)
+def third(out): out.zero_()
+lib.impl("my_scale.a", first)
+lib.impl("my_scale.c", third)
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "kinds"),
+    [("out, x, 0.5", ["float"]), ("out, x, torch.ones(8)", ["Tensor"]), ("out", [])],
+)
+def test_overloads_that_python_registers(tmp_path: Path, given: str, kinds: list[str]) -> None:
+    folder = write(tmp_path / "rowops", {"ops.py": LIBRARY})
+    test = tmp_path / "test_it.py"
+    test.write_text(
+        "import torch\nimport rowops.ops\ndef test_it():\n    x = out = torch.rand(8)\n"
+        f"    torch.ops.rowops.my_scale({given})\n"
+    )
+    (one,) = find_operators("my_scale", [folder], test, None)
+    assert [argument.type for argument in one.arguments[2:]] == kinds
+    assert one.call == "torch.ops.rowops.my_scale"
+    assert len(Sources([folder]).find("my_scale")) == 3
