@@ -20,8 +20,10 @@ _FINITE = frozenset({"isfinite", "isnan", "isinf", "isreal"})
 _TESTS = frozenset({"isinstance", "hasattr", "callable", "is_tensor"})
 _DEEPEST = 8  # names behind names
 # Beyond what any dtype's rounding is: an fp8 step is 32 at most, half of rtol 1 is any sign.
-_MOST = {"atol": 100.0, "rtol": 1.0}
-_TOLERANT = frozenset({"allclose", "isclose", "assert_close", "assert_allclose"})
+_MOST = {"atol": 100.0, "rtol": 1.0, "limit": 100.0}
+_TOLERANT = frozenset(
+    {"allclose", "isclose", "assert_close", "assert_allclose", "close", "unordered"}
+)
 _POSITIONS = {"allclose": ("rtol", "atol"), "isclose": ("rtol", "atol")}
 
 
