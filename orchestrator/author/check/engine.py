@@ -55,7 +55,10 @@ def _check(checked: CheckedTree, operators: Sequence[str] | None) -> list[Findin
             if rule.scope == "tree":
                 findings += rule.findings(checked, None)
         findings = suppress.in_text(checked, findings)
-    for name in checked.names if operators is None else chosen(checked, operators):
+    names = checked.names if operators is None else chosen(checked, operators)
+    if operators is not None:
+        checked.asked = frozenset(names)
+    for name in names:
         benchmark = Benchmark(checked, name)
         found: list[Finding] = []
         for rule in RULES.values():

@@ -1,7 +1,8 @@
 """``--fix``: make the edits that findings bring along, as far as they are proven harmless.
 
 Edits of one round that touch the same characters wait for the next, which looks anew. A file whose
-text would no longer parse, or has changed since it was read, stays as it is.
+text would no longer parse, or has changed since it was read, stays as it is, as does one that lies
+elsewhere, behind a link out of the tree.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.author.check.finding import Edit, Finding
-from orchestrator.author.check.reading import UnreadableError, read
+from orchestrator.author.check.reading import UnreadableError, out_of_place, read
 from orchestrator.errors import TreeError
 from orchestrator.results.files import replace
 from orchestrator.suites import whitelist
+from orchestrator.suites.mcoplib import SCRIPT
 
 _MOST_ROUNDS = 10
 
@@ -57,6 +59,9 @@ def mend(findings: list[Finding], again: Callable[[], list[Finding]]) -> Mended:
 
 def _edit_file(path: Path, edits: Sequence[Edit]) -> set[Edit]:
     """Make those edits of one file that do not touch each other; returns them."""
+    # The whitelist is in the tree itself, all else one folder below.
+    if out_of_place(path, path.parent if path.name == SCRIPT else path.parents[1]) is not None:
+        return set()
     try:
         text = read(path, str(path))
     except UnreadableError:

@@ -33,6 +33,7 @@ class CheckedTree:
         self.folder = folder
         self.script = folder / SCRIPT
         self.sourced = known is not None
+        self.asked: frozenset[str] | None = None  # None: all there are
         self._known = known
         self._memory: dict[str, Sequence[Operator]] = {}
         self._here = Path.cwd()
@@ -101,8 +102,13 @@ class CheckedTree:
 
     @cached_property
     def listing_all(self) -> Edit | None:
-        """The edit that lists every operator with config and runner; None where it is not safe."""
+        """The edit that lists every operator with config and runner; None where it is not safe.
+
+        Of those that were not ``asked`` for none is listed.
+        """
         both = self.configured & self.running
+        if self.asked is not None:
+            both &= self.asked
         ghosts = self.listed_names - self.configured - self.running
         new = [name for name in both - self.listed_names if near(name, ghosts) is None]
         try:

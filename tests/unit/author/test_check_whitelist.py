@@ -145,3 +145,27 @@ def test_tidied_is_sorted_once_and_nothing_else(
     assert whitelist.names(tidied, "x") == sorted(set(names))
     assert tidied.startswith("a = 1  # é\nSUPPORTED_OPERATORS = [")
     assert tidied.endswith("]\nb = 2\n")
+
+
+def test_only_what_was_asked_for_is_listed(tree: Tree) -> None:
+    two(tree)
+    tree.config(CONFIG, "b_op")
+    tree.runner(SKELETON, "b_op")
+    found = check_tree(tree.folder, ["b_op"])
+    assert [one.rule for one in found] == ["unlisted"]
+    mend(found, lambda: check_tree(tree.folder, ["b_op"]))
+    text = (tree.folder / SCRIPT).read_text()
+    assert whitelist.names(text, "x") == ["b_op", "my_op"]
+
+
+def test_a_whitelist_behind_a_link_out_of_the_tree_stays_as_it_is(
+    tree: Tree, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    two(tree)
+    script, other = tree.folder / SCRIPT, tmp_path_factory.mktemp("other") / "front.py"
+    script.rename(other)
+    script.symlink_to(other)
+    before = other.read_text()
+    done = mend(check_tree(tree.folder), lambda: check_tree(tree.folder))
+    assert other.read_text() == before
+    assert [one.rule for one in done.left] == ["unlisted"] and not done.files
