@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -230,7 +231,7 @@ def _overridden(settings: Settings, given: Mapping[str, Any]) -> Settings:
         if key == "dtype":
             dtype = replace(dtype, value=_checked_dtype(value), why=None, is_set=True)
         elif key == "device_name":
-            device_name = value
+            device_name = _checked_names(value)
         elif key == "samples":
             if type(value) is not int or value < 1:
                 raise UsageError(f"--set: samples is {_short(value)}, no whole number above 0")
@@ -251,7 +252,7 @@ def _checked(one: Setting, value: Any) -> Any:
         return _checked_dtype(value, one.key)
     for item in value if isinstance(value, list) else [value]:
         if not _fits(item, one.default):
-            kind = _KINDS.get(type(one.default), type(one.default).__name__)
+            kind = _KINDS.get(type(one.default), "a plain value")
             raise UsageError(
                 f"--set: {one.key} is {_short(item)}, and the unit test has {kind} there",
                 hint=f"for example: --set {one.key}={json.dumps(one.default)}",
@@ -264,9 +265,22 @@ def _checked(one: Setting, value: Any) -> Any:
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
+def _checked_names(value: Any) -> Any:
+    """A device's name or a list of names; raises ``UsageError`` for anything else."""
+    names = value if isinstance(value, list) else [value]
+    if not names or not all(isinstance(one, str) and one.strip() for one in names):
+        raise UsageError(
+            f"--set: device_name is {_short(value)}, neither a name nor a list of names",
+            hint=f"for example: --set 'device_name={DEVICE_NAME}'",
+        )
+    return value
+
+
 def _fits(item: Any, model: Any) -> bool:
+    if isinstance(item, float) and not math.isfinite(item):
+        return False
     if model is None or item is None:
-        return True
+        return isinstance(item, _PLAIN)
     if type(model) is float:
         return type(item) in (int, float)
     return type(item) is type(model)

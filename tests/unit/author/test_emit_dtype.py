@@ -98,13 +98,30 @@ def test_data_of_whole_numbers_is_not_called_bfloat16(ours: Path) -> None:
         ({"b": True}, "a whole number", "--set b=64"),
         ({"b": 4.5}, "a whole number", "--set b=64"),
         ({"b": []}, "nothing to measure", ""),
-        ({"samples": "lots"}, "no whole number above 0", ""),
+        ({"b": [[16, 4]]}, "a whole number", "--set b=64"),
+        ({"b": {"x": 1}}, "a whole number", "--set b=64"),
+        ({"b": "Infinity"}, "a whole number", "--set b=64"),
+        ({"scale": float("inf")}, "scale is inf, and the unit test has a number", ""),
+        ({"scale": "NaN"}, "scale is 'NaN'", ""),
+        ({"bias": {"x": 1}}, "bias is {'x': 1}, and the unit test has a plain value", ""),
+        ({"bias": [1, [2]]}, "bias is [2]", ""),
+        ({"bias": float("nan")}, "bias is nan", ""),
+        ({"dtype": "foo"}, "no dtype of torch", ""),
+        ({"dtype": []}, "nothing to measure", ""),
+        ({"device_name": []}, "neither a name nor a list of names", "MetaX C500"),
+        ({"device_name": 3}, "neither a name nor a list of names", ""),
+        ({"device_name": ""}, "neither a name nor a list of names", ""),
+        *(
+            ({"samples": value}, "no whole number above 0", "")
+            for value in ("lots", -3, 0, True, 20.5, [100], None)
+        ),
     ],
 )
 def test_what_is_set_has_to_fit(
     ours: Path, settings: dict[str, Any], message: str, hint: str
 ) -> None:
+    more = (parameter("scale", "0.5"), parameter("bias", "None"))
     with pytest.raises(UsageError) as caught:
-        made(ours, _double(DEFAULT), settings=settings)
+        made(ours, _double(DEFAULT, *more), settings=settings)
     assert message in caught.value.message
     assert hint in (caught.value.hint or "")
