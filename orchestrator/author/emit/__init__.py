@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator.author.check.flow.torch_model import FRAMEWORKS
 from orchestrator.author.check.undefined import undefined
 from orchestrator.author.emit.dialect import Dialect, read_dialect
 from orchestrator.author.emit.docstring import concluded, docstring
@@ -87,12 +89,9 @@ def _put_together(
     ]
     runner = Runner(name, operator, trial, chosen, material, dialect)
     source = runner.source(docstring(operator, trial, chosen, material, notes), todos)
-    names = [node.id for node, _ in undefined(ast.parse(source))]
-    if names:
-        todos += [
-            Todo(f"nothing defines {one}: the unit test has it from elsewhere", trial.place)
-            for one in names
-        ]
+    open_still = [*_undefined(source, trial), *_foreign(source, operator, trial)]
+    if open_still:
+        todos += open_still
         source = runner.source(docstring(operator, trial, chosen, material, notes), todos)
     compile(source, name, "exec", dont_inherit=True)
     if operator.allocates:
@@ -141,3 +140,32 @@ def _inferred(operator: Operator, settings: Settings) -> tuple[str, ...]:
         if a.inferred
     ]
     return tuple(found)
+
+
+def _undefined(source: str, trial: Trial) -> list[Todo]:
+    return [
+        Todo(f"nothing defines {node.id}: the unit test has it from elsewhere", trial.place)
+        for node, _ in undefined(ast.parse(source))
+    ]
+
+
+def _foreign(source: str, operator: Operator, trial: Trial) -> list[Todo]:
+    """What the test's code imports and hosts may lack, as ``check`` sees it."""
+    known = {*sys.stdlib_module_names, *FRAMEWORKS, "torch", mcoplib.WRAPPER}
+    known |= {part for text in operator.imports for part in _modules(text)}
+    foreign = dict.fromkeys(one for one in _modules(source) if one not in known)
+    return [
+        Todo(f"the unit test imports {one}, which hosts may lack: do it with torch", trial.place)
+        for one in foreign
+    ]
+
+
+def _modules(source: str) -> list[str]:
+    """The first names of all modules that a source imports."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [one.name.split(".")[0] for one in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found.append((node.module or "").split(".")[0])
+    return [one for one in found if one]

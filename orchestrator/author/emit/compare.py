@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from orchestrator.author.check.rules.thresholds import moves_bits
 from orchestrator.author.emit import code, literal
 from orchestrator.author.emit.dialect import Dialect
 from orchestrator.author.emit.material import Material
@@ -65,6 +66,10 @@ class _Writer:
         self._lines: list[str] = []
         self._reason: str | None = None
         self._quantised = quantised(operator)
+        # Whatever the test allows: of what is only moved every bit is right or wrong.
+        self._moves_bits = moves_bits(operator.name) and not any(
+            word in one.code for one in material.given for word in ("fp8", "float8", "int8")
+        )
         self._least_named = False
 
     def add(self, output: Output) -> None:
@@ -163,7 +168,7 @@ class _Rich(_Writer):
     def _statements(self, output: Output) -> list[str]:
         actual, expected = self._into(output.actual), self._into(output.expected)
         named = f"{actual}, {expected}, {self._name(output)}"
-        if output.how == "exact":
+        if output.how == "exact" or (output.how == "close" and self._moves_bits):
             return [f"self.verify.exact({named})"]
         if output.how == "unordered":
             return [f"self.verify.unordered({named})"]
@@ -202,7 +207,8 @@ class _Plain(_Writer):
 
     def _statements(self, output: Output) -> list[str]:
         actual, expected = self._into(output.actual), self._into(output.expected)
-        if output.how == "exact" or (self._whole(output) and output.how == "close"):
+        whole = self._whole(output) or self._moves_bits
+        if output.how == "exact" or (whole and output.how == "close"):
             return [
                 f"same = torch.equal({actual}, {expected})",
                 _note("same, 0.0 if same else 1.0"),

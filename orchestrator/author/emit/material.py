@@ -41,6 +41,7 @@ class Material:
     first; ``keys``: of the configuration. ``results``: names of what the call returns. ``outputs``:
     tensors that the call fills and that hold nothing before; ``overwritten``: that it reads and
     writes. ``after`` and ``compared`` follow call and reference.
+    ``aliases``: two names of one tensor, or of a part of it.
     """
 
     given: tuple[Given, ...]
@@ -55,6 +56,7 @@ class Material:
     tensors: Mapping[str, Tensor]
     spelled: Mapping[str, str]
     keys: frozenset[str] = frozenset()
+    aliases: tuple[tuple[str, str], ...] = ()
     todos: tuple[Todo, ...] = ()
 
     @property
@@ -92,6 +94,10 @@ class Material:
         """Arguments that the call writes and that nothing is compared of."""
         texts = [t for one in self.compared for t in _texts(one)]
         read = set(code.reads([*self.after, *texts])) if texts else set()
+        # ``key = cache[0]``: who compares the one sees the other.
+        for alike in (*reversed(self.aliases), *self.aliases):
+            if set(alike) & read:
+                read |= set(alike)
         written = [o for o in self.passed if o.name in (*self.outputs, *self.overwritten)]
         return [o.argument.name for o in written if o.name not in read]
 
@@ -165,6 +171,7 @@ def gather(operator: Operator, trial: Trial, settings: Settings, label: str) -> 
         tensors=tensors,
         spelled=local,
         keys=frozenset(one.key for one in settings.own),
+        aliases=tuple(filter(None, map(_same_memory, prepare))),
         todos=(*trial.todos, *todos),
     )
 
@@ -177,6 +184,29 @@ def _with_own_dtype(text: str, name: str) -> str:
         if path is not None and path.startswith("torch.") and canonical(path) == f"torch.{name}":
             edit.replace(node, "self.dtype")
     return edit.done()
+
+
+_VIEWS = frozenset({"view", "reshape", "flatten", "transpose", "squeeze", "unsqueeze", "unbind"})
+
+
+def _same_memory(text: str) -> tuple[str, str] | None:
+    """Two names of one tensor, after a statement that only gives it, or a part, another name."""
+    for node in code.parsed(text):
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            continue
+        value = node.value
+        while not isinstance(value, ast.Name):
+            if isinstance(value, ast.Subscript):
+                value = value.value
+            elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+                if value.func.attr not in _VIEWS:
+                    break
+                value = value.func.value
+            else:
+                break
+        if isinstance(value, ast.Name):
+            return node.targets[0].id, value.id
+    return None
 
 
 # Make floating-point numbers where nothing else is said.

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 
 from orchestrator.author.emit.material import Given, Material
 
-_CACHE = re.compile(r".*(kv|key|value|k|v|src|dst)_?caches?|src|dst")
+_CACHE = re.compile(r".*(kv|key|value|k|v|src|dst)_?caches?")
+# A copy of blocks from one to the other; without a mapping they are tensors like any other.
+_COPIED = re.compile(r"src|dst|.*_?caches?")
+_MAPPINGS = re.compile(r"block_mapping|block_map|mapping")
 _ANGLES = re.compile(r"cos_sin_cache|cos_cache|sin_cache|cos|sin|freqs.*")
 _TABLES = re.compile(r"block_tables?|page_tables?")
 _LENGTHS = re.compile(r"(seq|context|kv)_?lens?")
@@ -83,13 +86,15 @@ def _filled_blocks(
 def _counted(material: Material, attribute: Callable[[str], str]) -> str:
     """The tensor that stands for how much the operator does: an output, else an input."""
     # A cache is as large as it is, whatever is done with it.
-    fills = [n for n in material.outputs if not _CACHE.fullmatch(n)]
+    mapped = any(_MAPPINGS.fullmatch(one.argument.name) for one in material.passed)
+    large = _COPIED if mapped else _CACHE
+    fills = [n for n in material.outputs if not large.fullmatch(n)]
     if fills:
         return attribute(fills[0])
     if material.results:
         return f"self.{material.results[0]}"
     names = [one.name for one in material.passed if one.name is not None]
-    plain = [name for name in names if not _CACHE.fullmatch(name)]
+    plain = [name for name in names if not large.fullmatch(name)]
     changed = [name for name in material.overwritten if name in plain]
     return attribute(next(iter([*changed, *plain, *names]), ""))
 
@@ -111,6 +116,12 @@ def _part(
             return f"{rows} * {held}[0].numel() * {held}.element_size()", (
                 f"of {name} the rows that {index} names"
             )
+    mapping = _first(others, _MAPPINGS)
+    if mapping is not None and _COPIED.fullmatch(name):
+        blocks = f"{attribute(mapping)}.shape[0]"
+        return f"{blocks} * {held}[0].numel() * {held}.element_size()", (
+            f"of {name} the blocks that {mapping} names"
+        )
     if not _CACHE.fullmatch(name):
         return None
     slots, tables = _first(others, _SLOTS), _first(others, _TABLES)

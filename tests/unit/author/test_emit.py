@@ -541,3 +541,74 @@ def test_a_tree_without_a_base_class_is_refused(tmp_path: Path) -> None:
 def test_parts_that_make_no_module_are_told_in_a_sentence(ours: Path) -> None:
     with pytest.raises(TreeError, match=r"test_it.py:12: what the unit test does cannot be put"):
         made(ours, varied(activation(), helpers=("def silu_and_mul_ref(x, x): return x",)))
+
+
+def _swapped(prepare: str, *outputs: Any, **more: Any) -> tuple[Operator, Trial]:
+    op = operator("swap_blocks", "src: Tensor", "dst!: Tensor", "block_mapping: Tensor")
+    tested = trial(
+        f"""
+        src = torch.randn(10000, block_size, 64, dtype=dtype)
+        dst = torch.zeros(10000, block_size, 64, dtype=dtype)
+        block_mapping = torch.randint(0, 10000, (256, 2))
+        {prepare}
+        """,
+        "expected = src.clone()",
+        parameters=(parameter("block_size", "16"), DTYPE),
+        arguments={"src": "src", "dst": "dst", "block_mapping": "block_mapping"},
+        outputs=outputs or (close("dst", "expected"),),
+        **more,
+    )
+    return op, tested
+
+
+def test_of_a_copy_the_blocks_that_are_named_are_counted(ours: Path) -> None:
+    text = runner(made(ours, _swapped("")))
+    part = "self.block_mapping.shape[0] * self.{0}[0].numel() * self.{0}.element_size()"
+    assert part.format("src") in text and part.format("dst") in text
+    assert "# inferred: of src the blocks that block_mapping names" in text
+
+
+def test_a_flat_destination_is_not_taken_for_pages(ours: Path) -> None:
+    op = operator("gather_cache", "src_cache: Tensor", "dst!: Tensor", "block_table: Tensor")
+    tested = trial(
+        """
+        src_cache = torch.randn(512, 16, 64, dtype=dtype)
+        dst = torch.empty(1024, 64, dtype=dtype)
+        block_table = torch.randint(0, 512, (8, 16))
+        """,
+        "expected = src_cache[block_table].view(-1, 64)",
+        parameters=(DTYPE,),
+        arguments={"src_cache": "src_cache", "dst": "dst", "block_table": "block_table"},
+        outputs=(close("dst", "expected"),),
+    )
+    text = runner(made(ours, (op, tested)))
+    assert "written=(self.dst,)" in text
+    words = " ".join(text.split())
+    assert "self.block_table.numel() * self.src_cache[0].numel()" in words
+    assert "state.add_element_count(self.dst.numel())" in words
+
+
+@pytest.mark.parametrize("dialect", ["ours", "established"])
+def test_what_only_moves_is_compared_bit_for_bit(
+    dialect: str, request: pytest.FixtureRequest
+) -> None:
+    text = runner(made(request.getfixturevalue(dialect), _swapped("")))
+    assert "cosine" not in text and "check_diff" not in text and "threshold_reason" not in text
+    assert ("self.verify.exact(dst" in text) or ("torch.equal(dst" in text)
+
+
+def test_another_name_of_an_output_is_the_output(ours: Path) -> None:
+    other = made(ours, _swapped("first = dst[0]", close("first", "expected[0]")))
+    assert not [note for note in other.notes if "does not compare" in note]
+    none = made(ours, _swapped("first = dst[0]", close("src", "expected")))
+    assert [note for note in none.notes if "does not compare dst" in note]
+
+
+def test_what_hosts_may_lack_is_left_open(ours: Path) -> None:
+    op, tested = activation()
+    imports = (*tested.imports, "from einops import rearrange")
+    helper = tested.helpers[0].replace("return F", "x = rearrange(x, 'a b -> a b')\n    return F")
+    draft = made(ours, (op, dataclasses.replace(tested, imports=imports, helpers=(helper,))))
+    assert [todo.what for todo in draft.todos] == [
+        "the unit test imports einops, which hosts may lack: do it with torch"
+    ]

@@ -178,9 +178,14 @@ def _otherwise_held(events: list[Event]) -> bool:
     )
 
 
+def moves_bits(name: str) -> bool:
+    """Whether an operator of this name only moves bits, without computing."""
+    word = name.lower()
+    return bool(_EXACT_NAME.search(word)) and not _COMPUTES_NAME.search(word)
+
+
 def _moves_bits(benchmark: Benchmark, trace: Trace) -> bool:
-    name = benchmark.name.lower()
-    if not _EXACT_NAME.search(name) or _COMPUTES_NAME.search(name):
+    if not moves_bits(benchmark.name):
         return False
     # A cache of another dtype is computed.
     cached = [str(v) for k in benchmark.config for v in benchmark.config.values(k) if "dtype" in k]
