@@ -11,7 +11,7 @@ from orchestrator.author.check.engine import check_tree, is_tree
 from orchestrator.author.check.finding import Finding
 from orchestrator.author.check.known import known_operators
 from orchestrator.errors import ConfigError, ExitCode
-from orchestrator.events import Linted, Sink, Summary
+from orchestrator.events import Linted, Note, Sink, Summary
 from orchestrator.inventory.find import find_inventory
 from orchestrator.suites.mcoplib import SUBFOLDER
 
@@ -37,6 +37,8 @@ def check(
     if fix:
         done = mending.mend(findings, lambda: check_tree(tree, operators, known=known))
         findings, mended, files = done.left, done.mended, done.files
+        for path, why in done.kept.items():
+            sink(Note(f"{path} {why}: it was not mended", level="warning"))
     ordered = [
         *((one, False) for one in findings if one.severity == "error"),
         *((one, False) for one in findings if one.severity == "warning"),

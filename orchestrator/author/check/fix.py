@@ -30,6 +30,13 @@ class Mended:
     mended: list[Finding] = field(default_factory=list)
     files: tuple[Path, ...] = ()
 
+    @property
+    def kept(self) -> dict[Path, str]:
+        """Files whose edits were not made since they are not the tree's own, and why."""
+        paths = dict.fromkeys(one.edit.path for one in self.left if one.edit is not None)
+        reasons = {path: out_of_place(path, _tree_of(path)) for path in paths}
+        return {path: why for path, why in reasons.items() if why is not None}
+
 
 def mend(findings: list[Finding], again: Callable[[], list[Finding]]) -> Mended:
     """Make the edits of ``findings``; ``again`` looks at the tree anew.
@@ -59,8 +66,7 @@ def mend(findings: list[Finding], again: Callable[[], list[Finding]]) -> Mended:
 
 def _edit_file(path: Path, edits: Sequence[Edit]) -> set[Edit]:
     """Make those edits of one file that do not touch each other; returns them."""
-    # The whitelist is in the tree itself, all else one folder below.
-    if out_of_place(path, path.parent if path.name == SCRIPT else path.parents[1]) is not None:
+    if out_of_place(path, _tree_of(path)) is not None:
         return set()
     try:
         text = read(path, str(path))
@@ -78,6 +84,11 @@ def _edit_file(path: Path, edits: Sequence[Edit]) -> set[Edit]:
         return set()
     replace(path, changed.encode("utf-8"))
     return set(chosen)
+
+
+def _tree_of(path: Path) -> Path:
+    """The whitelist is in the tree itself, all else one folder below."""
+    return path.parent if path.name == SCRIPT else path.parents[1]
 
 
 def _parses(path: Path, text: str) -> bool:

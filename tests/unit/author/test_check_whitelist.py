@@ -169,3 +169,4 @@ def test_a_whitelist_behind_a_link_out_of_the_tree_stays_as_it_is(
     done = mend(check_tree(tree.folder), lambda: check_tree(tree.folder))
     assert other.read_text() == before
     assert [one.rule for one in done.left] == ["unlisted"] and not done.files
+    assert "leads out of the tree" in done.kept[script]
