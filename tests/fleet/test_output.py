@@ -271,7 +271,8 @@ def test_words_of_a_stray_after_the_end(loud: Bench, act: str) -> None:
             assert result.said(host)[-2] == "stray's last words"
             assert log_of(loud, host).read_bytes().endswith(b"stray's last words\n")
         else:
-            assert 4096 < log_of(loud, host).read_bytes().count(b"s") < 64 << 20
+            # How much came depends on how fast it was until it was ended.
+            assert 4096 < log_of(loud, host).read_bytes().count(b"s") < 1 << 30
     assert "2 PASSED" in result.stdout
     assert napping(loud.fleet, NAP) == []
 
