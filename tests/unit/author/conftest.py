@@ -8,6 +8,9 @@ import pytest
 from authored import AUTHORED
 from authored_work import Generated, Work
 
+# Input of the tests, not tests. (A conftest.py in there would put the trees on the search path.)
+collect_ignore_glob = ["trees/*", "halops/checkouts/*", "trials/*", "seeded/*", "stand_ins/*"]
+
 
 @pytest.fixture(scope="session")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Work:
