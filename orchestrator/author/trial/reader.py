@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orchestrator.author.facts import Operator, Todo, Trial
+from orchestrator.author.facts import Operator, Parameter, Todo, Trial
 from orchestrator.author.trial import compare
 from orchestrator.author.trial.assemble import Assembly, Parts
 from orchestrator.author.trial.calls import OperatorCalls, opcheck_as_call, operator_like
@@ -196,7 +196,7 @@ class _Writer:
         known = {p.name for p in parameters}
         open_ones = self._open(free - known - self._roles())
         outputs = as_outputs(parts.outputs)
-        todos = [*parts.todos, *self._closure.todos, *open_ones]
+        todos = [*parts.todos, *self._closure.todos, *open_ones, *_unwritten(parameters)]
         if not outputs:
             todos.append(
                 Todo(
@@ -303,6 +303,19 @@ class _Writer:
             if names and names <= known:
                 found.setdefault(ast.unparse(condition))
         return tuple(found)
+
+
+def _unwritten(parameters: Iterable[Parameter]) -> list[Todo]:
+    """A ``Todo`` for each parameter with values that no configuration can hold: objects, calls."""
+    found: list[Todo] = []
+    for one in parameters:
+        named = (
+            set(reads(ast.parse(v, mode="eval").body)) - {"torch", "float"} for v in one.values
+        )
+        if one.kind == "other" and any(named):
+            what = f"values of the test's argument {one.name}: {one.values[0]} is no plain value"
+            found.append(Todo(what, one.place))
+    return found
 
 
 def _draws(node: ast.AST, module: str) -> bool:

@@ -1140,3 +1140,11 @@ def test_it():
         assert trial.prepare[0] == "x = torch.randn(half(8), half(16), device=device)"
         assert trial.helpers == ("def half(n):\n    return n // 2",)
         assert len(trial.todos) == todos, trial.todos
+
+
+def test_values_that_are_objects_are_told(read) -> None:  # type: ignore[no-untyped-def]
+    text = CASE.format(
+        cases="Plain((4, 2)), Plain((64, 2))", first="pass", rows="*case.rows", cols=8
+    )
+    trial = read(SILU, RECORDS.format(text=text))
+    assert "argument case: Plain(rows=(4, 2), cols=8) is no plain value" in trial.todos[0].what
