@@ -85,7 +85,7 @@ class _Flattener:
             for name, layer in forwards(statement, unit.source).items()
         }
         self._memo: dict[tuple[int, str], bool] = {}
-        self._depth = 0
+        self._open: list[FunctionNode] = []  # functions whose bodies stand around
 
     def run(self) -> Flat:
         """Flatten everything."""
@@ -280,9 +280,9 @@ class _Flattener:
         if isinstance(top, ast.Call) and whole:
             expanded = self._expanded(node, top, where.source)
             if expanded is not None:
-                self._depth += 1
+                self._open.append(expanded[2])
                 self._block(expanded[0], replace(where, source=expanded[1]))
-                self._depth -= 1
+                self._open.pop()
                 return
         hoist = _Hoist(self, where.source, top)
         made = hoist.visit(node)
@@ -293,9 +293,10 @@ class _Flattener:
 
     def _expanded(
         self, node: ast.stmt, call: ast.Call, source: Source
-    ) -> tuple[list[ast.stmt], Source] | None:
+    ) -> tuple[list[ast.stmt], Source, FunctionNode] | None:
+        """The body that stands for a call, its source, and the function; a recursion has none."""
         found = self._function(call.func, source)
-        if found is None or self._depth >= _DEPTH:
+        if found is None or len(self._open) >= _DEPTH or any(f is found[0] for f in self._open):
             return None
         if not self._calls_one_that_holds(call, "call", source) and not (
             self._calls_one_that_holds(call, "compare", source)
@@ -309,7 +310,7 @@ class _Flattener:
         elif not isinstance(node, ast.Expr):
             return None
         body = inlined(found[0], call, target, self._used)
-        return None if body is None else (body, found[1])
+        return None if body is None else (body, found[1], found[0])
 
     def worth_hoisting(self, call: ast.Call, source: Source) -> bool:
         """Whether a call inside an expression should stand in a statement of its own."""

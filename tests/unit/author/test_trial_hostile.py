@@ -190,6 +190,15 @@ def test_a_chain_of_helpers_is_followed_however_long(tmp_path: Path) -> None:
     assert not trial.todos
 
 
+def test_a_function_that_calls_itself_is_not_unrolled(tmp_path: Path) -> None:
+    path = tmp_path / "test_it.py"
+    again = "\n".join(f"    check({n})" for n in range(4))
+    path.write_text(GOOD.replace("test_it()", "check(n)") + again + "\ndef test_it(): check(9)\n")
+    with _not_for_ever(5):
+        trial = read_trial(path, SILU)
+    assert trial.arguments == {"out": "out", "x": "x"}
+
+
 SOURCES = {case.source: (TRIALS / f"{case.source}.py").read_text() for case in CASES}
 
 
