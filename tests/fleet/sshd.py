@@ -81,7 +81,7 @@ class Sshd:
         """Start it and wait until it listens."""
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
-        argv = [find_sshd(), "-D", "-f", self._config, "-E", self.log]
+        argv = [find_sshd(), "-D", "-f", str(self._config), "-E", str(self.log)]
         self._process = subprocess.Popen(argv, start_new_session=True)
         for _ in range(200):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
